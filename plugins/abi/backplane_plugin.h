@@ -1,0 +1,10 @@
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+typedef int32_t bp_status;
+typedef struct bp_context_s* bp_context;
+enum { BP_OK = 0, BP_UNSUPPORTED = 1, BP_OUT_OF_MEMORY = 2, BP_INVALID = 3, BP_DEVICE_LOST = 4, BP_INTERNAL = 5, BP_UNAVAILABLE = 6 };
+enum { BP_TYPE_NONE = 0, BP_TYPE_F64 = 1, BP_TYPE_F32 = 2, BP_TYPE_F16 = 3, BP_TYPE_BF16 = 4, BP_TYPE_F8_E4M3 = 5, BP_TYPE_F8_E5M2 = 6,
+  BP_TYPE_I64 = 16, BP_TYPE_I32 = 17, BP_TYPE_I16 = 18, BP_TYPE_I8 = 19, BP_TYPE_U64 = 20, BP_TYPE_U32 = 21, BP_TYPE_U16 = 22, BP_TYPE_U8 = 23, BP_TYPE_BOOL = 24,
+  BP_TYPE_Q4_0 = 32, BP_TYPE_Q4_1 = 33, BP_TYPE_Q5_0 = 34, BP_TYPE_Q5_1 = 35, BP_TYPE_Q8_0 = 36,
+  BP_TYPE_Q2_K = 48, BP_TYPE_Q3_K = 49, BP_TYPE_Q4_K = 50, BP_TYPE_Q5_K = 51, BP_TYPE_Q6_K = 52, BP_TYPE_IQ4_NL = 56, BP_TYPE_IQ4_XS = 57, BP_TYPE_MXFP4 = 60 };
