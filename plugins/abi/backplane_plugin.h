@@ -73,8 +73,8 @@ typedef struct bp_kv_s* bp_kv;             /* a KV cache in the plugin's own lay
 typedef struct bp_graph_s* bp_graph;       /* captured work */
 typedef struct bp_comm_s* bp_comm;         /* one rank of a group of devices */
 
-/* 2. TYPES AND TENSORS ----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 2. TYPES AND TENSORS */
 
 /* Element and block types. The quantized ones are GGUF's blocks, byte for byte, in little-endian order. */
 typedef uint32_t bp_type;
@@ -135,8 +135,8 @@ typedef struct bp_matrix {
   bp_tensor tensor;
 } bp_matrix;
 
-/* 3. HOST: what the core offers to a plugin. Valid for as long as the process lives.
- * ----------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 3. HOST: what the core offers to a plugin. Valid for as long as the process lives. */
 
 enum { BP_LOG_TRACE = 0, BP_LOG_DEBUG = 1, BP_LOG_INFO = 2, BP_LOG_WARNING = 3, BP_LOG_ERROR = 4 };
 
@@ -162,8 +162,8 @@ typedef struct bp_host {
   const void* (*query_extension)(void* self, const char* name);
 } bp_host;
 
-/* 4. DRIVER: the devices a plugin has.
- * ----------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 4. DRIVER: the devices a plugin has. */
 
 /* What can be said about a device without opening it. */
 typedef struct bp_device_info {
@@ -199,8 +199,8 @@ typedef struct bp_driver_table {
   bp_status (*describe)(bp_context context, uint32_t index, bp_device_info* info);
 } bp_driver_table;
 
-/* 5. DEVICE: what it can do, and doing it.
- * ------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 5. DEVICE: what it can do, and doing it. */
 
 enum {
   BP_CAP_HOST_VISIBLE = 1 << 0,   /* buffer->map works on buffers of every kind, and all caches are coherent */
@@ -283,8 +283,8 @@ typedef struct bp_device_table {
   void (*uncompile)(bp_device device, bp_compiled compiled);
 } bp_device_table;
 
-/* 6. BUFFERS
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 6. BUFFERS */
 
 typedef uint32_t bp_memory;
 enum {
@@ -317,8 +317,8 @@ typedef struct bp_buffer_table {
                     bp_buffer from, uint64_t from_offset, uint64_t bytes);
 } bp_buffer_table;
 
-/* 7. STREAMS: optional as a whole. Without them every call has completed when it returns.
- * ---------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 7. STREAMS: optional as a whole. Without them every call has completed when it returns. */
 
 typedef struct bp_stream_table {
   uint64_t size;
@@ -336,8 +336,9 @@ typedef struct bp_stream_table {
   bp_status (*event_sync)(bp_device device, bp_context context, bp_event event);
 } bp_stream_table;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 8. STEP DESCRIPTOR
- * ------------------------------------------------------------------------------------------------------ One step
+ * One step
  * computes T tokens of B sequences, ragged and without padding: sequence b has the tokens [q_start[b], q_start[b+1]).
  * Sequences that decode come first, n_decode of them; those that prefill follow. R tokens need logits. KV memory is
  * paged: a page holds page_size tokens of one layer, and layers with the same reach (full attention, each window size)
@@ -374,8 +375,9 @@ typedef struct bp_step {
       out_row_offset, state_slot_offset;
 } bp_step;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 9. OPS
- * ------------------------------------------------------------------------------------------------------------------
+ *
  * Letters: T tokens, R rows that need logits, H hidden size, C inputs and N outputs of a matrix, V vocabulary, Hq query
  * and Hk KV heads (Hq is a multiple of Hk; query head h reads KV head h / (Hq / Hk)), D head size of q and k, Dv of v,
  * F feed-forward size, P pages, S page size. Activation tensors are floating point (F64, F32, F16, BF16), and all those
@@ -685,9 +687,9 @@ typedef struct bp_head_argmax_args {
   bp_tensor values; /* as x's type [R] */
 } bp_head_argmax_args;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 10. WEIGHTS: optional as a group. A plugin that implements it owns the layout of the weights it accepts: all uses it
- * declares (LINEAR, EMBED, and fused ops) work on the imported form. Without it, weights come as canonical tensors.
- * -------- */
+ * declares (LINEAR, EMBED, and fused ops) work on the imported form. Without it, weights come as canonical tensors. */
 
 enum {
   BP_USE_LINEAR = 1 << 0, /* as a matrix of LINEAR and of fused ops */
@@ -732,10 +734,10 @@ typedef struct bp_weights_table {
   void (*destroy)(bp_device device, bp_weight weight);
 } bp_weights_table;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 11. KV CACHE: optional as a group. A plugin that implements it owns the layout of K and V, and must then also support
  * KV_WRITE, ATTN_PREFILL and ATTN_DECODE for every layer of the model; otherwise the core keeps canonical pages in host
- * memory. Canonical page of a layer: K[S,Hk,D], then V[S,Hk,Dv].
- * ------------------------------------------------------------ */
+ * memory. Canonical page of a layer: K[S,Hk,D], then V[S,Hk,Dv]. */
 
 typedef struct bp_kv_layer {
   uint64_t size;
@@ -780,9 +782,9 @@ typedef struct bp_kv_table {
                              const int32_t* pages, uint64_t count, const void* data);
 } bp_kv_table;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 12. GRAPHS: optional as a group. Work enqueued on a stream between begin and end is recorded instead of run, and
- * launched later, any number of times. Every address that the ops were given stays; the contents change.
- * -------------------------------- */
+ * launched later, any number of times. Every address that the ops were given stays; the contents change. */
 
 typedef struct bp_graph_table {
   uint64_t size;
@@ -793,9 +795,9 @@ typedef struct bp_graph_table {
   void (*destroy)(bp_device device, bp_graph graph);
 } bp_graph_table;
 
+/* ---------------------------------------------------------------------------------------------------------------- */
 /* 13. COLLECTIVES: optional as a group. One rank a device, ordered on its stream; element type and count are the same
- * on all ranks. The core slices canonical weights by rank before it imports them.
- * ------------------------------------------------------- */
+ * on all ranks. The core slices canonical weights by rank before it imports them. */
 
 typedef struct bp_comm_table {
   uint64_t size;
@@ -818,8 +820,8 @@ typedef struct bp_comm_table {
                        uint32_t from_rank);
 } bp_comm_table;
 
-/* 14. ENTRY POINT
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---------------------------------------------------------------------------------------------------------------- */
+/* 14. ENTRY POINT */
 
 /* All tables of a plugin, allocated, zeroed and stamped by the core. A pointer that is NULL or lies outside `size`
  * belongs to a table that this core doesn't know: skip it. */
