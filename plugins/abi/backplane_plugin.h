@@ -338,8 +338,8 @@ typedef struct bp_stream_table {
 
 /* ---------------------------------------------------------------------------------------------------------------- */
 /* 8. STEP DESCRIPTOR
- * One step
- * computes T tokens of B sequences, ragged and without padding: sequence b has the tokens [q_start[b], q_start[b+1]).
+ * One step computes T tokens of B sequences, ragged and without padding: sequence b has the tokens
+ * [q_start[b], q_start[b+1]).
  * Sequences that decode come first, n_decode of them; those that prefill follow. R tokens need logits. KV memory is
  * paged: a page holds page_size tokens of one layer, and layers with the same reach (full attention, each window size)
  * form a group that shares page numbers: G groups, at most M pages for a sequence in a group.

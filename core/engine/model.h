@@ -1,0 +1,64 @@
+// What the engine needs of a model that is loaded on a device. models/ implements it; tests fake it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/sched/step.h"
+
+namespace backplane::engine {
+
+// Layers that keep the same pages: full attention, or one window size.
+struct KvGroup {
+  std::uint32_t window = 0;  // tokens a query sees, its own included; 0: all
+  std::uint32_t layers = 0;
+};
+
+struct ModelShape {
+  std::string architecture;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t max_context = 0;  // positions the model was made for
+  std::uint32_t layers = 0;
+  std::vector<KvGroup> groups;  // at least one
+};
+
+// Rows of logits, [rows, vocab_size], row-major. Kept in double so that an f64 device loses nothing.
+struct Logits {
+  std::uint32_t vocab_size = 0;
+  DType type = DType::kF32;  // what the device computed them in
+  std::vector<double> values;
+
+  std::uint32_t rows() const { return vocab_size ? static_cast<std::uint32_t>(values.size() / vocab_size) : 0; }
+  std::span<const double> row(std::uint32_t r) const {
+    return {values.data() + std::size_t{r} * vocab_size, vocab_size};
+  }
+};
+
+// Used by one thread at a time. Throws Error: kDevice when the device failed, kCapacity when it ran out of memory; the
+// KV pages that the step was to write are then undefined, all others are intact.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelShape& shape() const = 0;
+
+  // The most tokens a step may have, and the page size and number of pages of each group, all fixed when the model was
+  // planned on its device.
+  virtual std::uint32_t max_step_tokens() const = 0;
+  virtual std::uint32_t page_size() const = 0;
+  virtual std::uint32_t pages(std::uint32_t group) const = 0;
+
+  // The row of rope tables for a request that will be at most `planned_length` tokens long (prompt plus max tokens):
+  // some models choose their factors by length, and the choice holds for the request's whole life. Pair with
+  // release_rope_row.
+  virtual std::int32_t acquire_rope_row(std::uint64_t planned_length) = 0;
+  virtual void release_rope_row(std::int32_t row) noexcept = 0;
+
+  // Runs one step: writes K and V of all its tokens, returns logits for step.out_row, in that order.
+  virtual Logits forward(const sched::Step& step) = 0;
+};
+
+}  // namespace backplane::engine
