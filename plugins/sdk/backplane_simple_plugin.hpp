@@ -124,7 +124,7 @@ struct SimplePlugin {
 }  // namespace backplane::plugin
 
 // Defines the entry point of a plugin with one device, "NAME:0".
-#define BACKPLANE_SIMPLE_PLUGIN(NAME, VERSION, DEVICE)                                                \
-  extern "C" BP_EXPORT bp_status BP_ENTRY_POINT(const bp_host* host, bp_context, bp_tables* tables) { \
-    return backplane::plugin::SimplePlugin<DEVICE>::query(host, tables, NAME, VERSION);               \
+#define BACKPLANE_SIMPLE_PLUGIN(NAME, VERSION, DEVICE)                                                          \
+  extern "C" BP_EXPORT bp_status BP_ENTRY_POINT(const bp_host* backplane_host, bp_context, bp_tables* tables) { \
+    return backplane::plugin::SimplePlugin<DEVICE>::query(backplane_host, tables, NAME, VERSION);               \
   }
