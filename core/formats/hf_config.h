@@ -62,7 +62,7 @@ class HfConfig {
   std::vector<std::string> unread_keys() const;
   std::vector<std::string> keys() const;
 
-  const nlohmann::json& json() const { return *json_; }
+  const nlohmann::json& document() const { return *json_; }
 
  private:
   struct Record;
