@@ -1,0 +1,250 @@
+// Runs a model's ops: each on the device the user chose where that can, else on the reference; stages bytes between
+// them; keeps the ledger.
+//
+// A model calls the same ops (ops.h) in the same order in every step. plan() lets it do so twice without computing,
+// with the smallest and the largest shapes, and asks each device once per op; from then on a step only looks up what
+// was decided.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/device/kv_pool.h"
+#include "core/device/ledger.h"
+#include "core/device/step_buffer.h"
+#include "core/device/storage.h"
+#include "core/device/weight.h"
+
+namespace backplane::device {
+
+struct ExecutorOptions {
+  FallbackPolicy policy = FallbackPolicy::kWarn;
+  // Ops for which this returns false are treated as unsupported by the chosen device: for tests and for finding faults.
+  std::function<bool(std::uint32_t code)> allow;
+  // Called while weights are brought onto the devices.
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+};
+
+inline constexpr std::uint32_t kNoLayer = UINT32_MAX;
+
+// Where in the model an op stands, for messages: layers.3.attention.q.
+struct OpName {
+  const char* role;
+  std::uint32_t layer = kNoLayer;
+};
+
+// What planning decided about one op of the model.
+struct Site {
+  struct MatrixUse {
+    bp_matrix* smallest = nullptr;
+    bp_matrix* largest = nullptr;
+    std::shared_ptr<Weight> weight;
+  };
+  struct KvUse {
+    bp_kv* kv = nullptr;
+    bp_tensor* k_pages = nullptr;
+    bp_tensor* v_pages = nullptr;
+    std::uint32_t layer = 0;
+  };
+
+  std::uint32_t code = 0;
+  std::uint32_t layer = kNoLayer;
+  std::string name;
+  std::uint64_t features = 0;
+  std::shared_ptr<void> smallest, largest;  // own the argument structs of the query
+  std::vector<MatrixUse> matrices;
+  std::vector<KvUse> kv;        // of the two argument structs
+  bool fused = false;           // decomposed when the chosen device lacks it
+  bool skipped = false;         // part of a fused op that runs as one
+  std::size_t after_parts = 0;  // fused: the site that follows its parts
+
+  bool native = false;  // runs on slot 0
+  Slot slot = 0;
+  bp_support support{};
+  DType activation = DType::kNone;  // what the op takes, where it differs from the model's
+  bp_prepared prepared = nullptr;
+  std::string reason;                                 // why it isn't on slot 0
+  std::vector<std::shared_ptr<Storage>> temporaries;  // for activation casts
+};
+
+class Binder;
+
+class Executor {
+ public:
+  // `reference` is the cpu plugin's device that runs what `chosen` can't; it may be the same object.
+  Executor(std::shared_ptr<Device> chosen, std::shared_ptr<Device> reference, ExecutorOptions options);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  const Devices& devices() const { return devices_; }
+  Device& chosen() { return *devices_.front(); }
+  Device& reference() { return *devices_.back(); }
+  DType activation_type() const { return devices_.front()->activation_type(); }
+  DType parameter_type() const { return activation_type() == DType::kF64 ? DType::kF64 : DType::kF32; }
+
+  // What a model is made of. Shapes are the largest; all live as long as the executor.
+  Tensor scratch(std::string purpose, std::initializer_list<std::int64_t> shape, DType type = DType::kNone);
+  Tensor parameter(const std::string& name, const StoredMatrix& values);  // a vector, in parameter_type()
+  Tensor host_table(std::string purpose, DType type, std::initializer_list<std::int64_t> shape);
+  std::shared_ptr<Weight> weight(WeightSource source) { return std::make_shared<Weight>(devices_, std::move(source)); }
+  KvPool& create_kv(KvSpec spec);
+
+  // `ops` issues all ops of a step for the counts that step() then shows. Throws Error{kDevice} when some op runs
+  // nowhere, or, with kDeny, not on the chosen device.
+  void plan(const StepLimits& limits, const std::function<void()>& ops);
+
+  // One step: begin_step, the ops, end_step. The step must outlive it. A failure leaves the executor usable.
+  void begin_step(const sched::Step& step);
+  void end_step();
+  // After a failure inside a step: waits until nothing reads the step any more. Keeps what went wrong to itself.
+  void abandon_step() noexcept;
+
+  // Counts of the step in progress, or of the planning pass.
+  const bp_step& counts() const { return *counts_; }
+  bool planning() const { return mode_ != Mode::kRun; }
+
+  Ledger& ledger() { return ledger_; }
+  const std::vector<Site>& sites() const { return sites_; }
+  std::uint64_t weight_bytes() const { return weight_bytes_; }  // taken on devices, in-place weights not counted
+  std::uint64_t scratch_bytes() const { return scratch_bytes_; }
+
+  // For ops.cc: one op. `bind(Binder&, Args&)` fills the zeroed argument struct; the ABI's struct is its first member.
+  template <class Args, class Bind>
+  void op(std::uint32_t code, OpName name, Bind&& bind);
+  // One fused op and, where it isn't supported, its parts.
+  template <class Args, class Bind, class Parts>
+  void fused(std::uint32_t code, OpName name, Bind&& bind, Parts&& parts);
+  // To run a stretch of ops again in the same step (blocks of rows): remember the place, go back to it.
+  std::size_t cursor() const { return cursor_; }
+  void seek(std::size_t cursor) { cursor_ = cursor; }
+
+ private:
+  friend class Binder;
+  friend class Planner;
+  enum class Mode { kSmallest, kLargest, kRun };
+
+  template <class Args, class Bind>
+  Site& visit(std::uint32_t code, OpName name, Bind& bind);
+  template <class Args, class Bind>
+  void run(Site& site, Bind& bind);
+  Site& next_site(std::uint32_t code, OpName name);
+  void execute(Site& site, const void* args, Binder& binder);
+  void enter(Slot slot);
+  // keep_rest: the bytes of `to`'s storage outside the view stay as they are.
+  void cast(Slot slot, const Tensor& from, const Tensor& to, bool keep_rest, std::uint64_t& staged);
+
+  Devices devices_;
+  ExecutorOptions options_;
+  Ledger ledger_;
+  Mode mode_ = Mode::kSmallest;
+  std::vector<Site> sites_;
+  std::size_t cursor_ = 0;
+  Slot last_slot_ = 0;
+  bp_step smallest_{}, largest_{};
+  const bp_step* counts_ = &smallest_;
+  const char* step_kind_ = "mixed";
+  std::unique_ptr<StepBuffer> step_;
+  std::unique_ptr<KvPool> kv_;
+  std::vector<Buffer> workspaces_;  // by slot
+  std::uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+};
+
+// Fills argument structs: shapes while planning, buffers on the op's slot in a step.
+class Binder {
+ public:
+  explicit Binder(Executor& executor, Site& site) : executor_(executor), site_(site) {}
+
+  // Activations: staged to the slot, cast where the op wants another type. An output's other bytes become undefined;
+  // inout keeps them.
+  bp_tensor in(const Tensor& t);
+  bp_tensor out(const Tensor& t);
+  bp_tensor inout(const Tensor& t);
+  // Parameters and tables: staged, never cast.
+  bp_tensor constant(const Tensor& t);
+  void matrix(bp_matrix& at, const std::shared_ptr<Weight>& weight, std::uint64_t use);
+  void kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages);
+
+  const bp_step* step();
+  bp_tensor token();
+  bp_tensor pos();
+  bp_tensor rope_row();
+  bp_tensor out_row(std::uint32_t begin, std::uint32_t count);
+  void feature(std::uint64_t bits) {
+    if (planning()) site_.features |= bits;
+  }
+  bool planning() const { return executor_.planning(); }
+  std::uint64_t staged() const { return staged_; }
+
+ private:
+  friend class Executor;
+  bp_tensor ids(std::uint32_t count);
+  void note_strides(const Tensor& t);
+  bool needs_cast(const Tensor& t) const;
+  Tensor temporary(const Tensor& like);
+
+  Executor& executor_;
+  Site& site_;
+  std::uint64_t staged_ = 0;
+  std::size_t temporaries_ = 0;
+  struct CastBack {
+    Tensor from;  // the temporary that stands for
+    Tensor to;    // this output
+    bool keep_rest;
+  };
+  std::vector<CastBack> cast_back_;
+};
+
+template <class Args, class Bind>
+Site& Executor::visit(std::uint32_t code, OpName name, Bind& bind) {
+  Site& site = next_site(code, name);
+  auto holder = std::make_shared<Args>();
+  (mode_ == Mode::kSmallest ? site.smallest : site.largest) = holder;
+  Binder binder(*this, site);
+  bind(binder, *holder);
+  return site;
+}
+
+template <class Args, class Bind>
+void Executor::run(Site& site, Bind& bind) {
+  const auto start = std::chrono::steady_clock::now();
+  enter(site.slot);
+  Binder binder(*this, site);
+  Args args{};
+  bind(binder, args);
+  execute(site, &args, binder);
+  if (site.native) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  ledger_.record(op_name(site.code), devices_[site.slot]->name(), step_kind_, site.reason, binder.staged(),
+                 took.count());
+}
+
+template <class Args, class Bind>
+void Executor::op(std::uint32_t code, OpName name, Bind&& bind) {
+  if (planning()) {
+    visit<Args>(code, name, bind);
+  } else {
+    run<Args>(next_site(code, name), bind);
+  }
+}
+
+template <class Args, class Bind, class Parts>
+void Executor::fused(std::uint32_t code, OpName name, Bind&& bind, Parts&& parts) {
+  if (planning()) {
+    const std::size_t index = cursor_;
+    visit<Args>(code, name, bind).fused = true;
+    parts();
+    sites_[index].after_parts = cursor_;
+    return;
+  }
+  Site& site = next_site(code, name);
+  if (!site.native) return parts();
+  run<Args>(site, bind);
+  cursor_ = site.after_parts;
+}
+
+}  // namespace backplane::device

@@ -1,0 +1,40 @@
+// Every op that didn't run on the device the user chose, counted: nothing is silent.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace backplane::device {
+
+enum class FallbackPolicy {
+  kDeny,  // planning fails when an op would fall back
+  kWarn,  // one warning when the model is planned
+  kAllow
+};
+
+struct Fallback {
+  std::string op;      // "NORM"
+  std::string device;  // where it ran instead
+  std::string shape;   // "prefill", "decode" or "mixed" step
+  std::string reason;  // in the words of the plugin that refused
+  std::uint64_t count = 0;
+  std::uint64_t bytes_staged = 0;
+  double seconds = 0;  // with staging
+};
+
+class Ledger {
+ public:
+  void record(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason,
+              std::uint64_t bytes_staged, double seconds);
+  std::vector<Fallback> entries() const;  // by op, device, shape, reason
+  void clear() { entries_.clear(); }
+
+ private:
+  std::map<std::tuple<std::string, std::string, std::string, std::string>, Fallback, std::less<>> entries_;
+};
+
+}  // namespace backplane::device

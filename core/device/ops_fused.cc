@@ -1,0 +1,125 @@
+#include "core/device/ops.h"
+#include "core/device/ops_bind.h"
+
+namespace backplane::device {
+namespace {
+
+// Argument structs of fused ops together with those that they point to: they live and move as one.
+struct AddNormArgs {
+  bp_add_norm_args main;
+  bp_norm_args norm;
+};
+
+struct QkvArgs {
+  bp_qkv_args main;
+  bp_norm_args q_norm, k_norm;
+  bp_rope_args rope;
+  bp_kv_write_args write;
+};
+
+struct GateupArgs {
+  bp_gateup_args main;
+  bp_glu_args glu;
+};
+
+}  // namespace
+
+void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b_tensor, double alpha, const Norm& spec,
+              const Tensor& out) {
+  const auto bind = [&](Binder& b, AddNormArgs& args) {
+    bp_add_norm_args& m = args.main;
+    m.size = sizeof(m);
+    m.b = b.in(b_tensor);
+    m.a = m.sum = b.inout(a);
+    m.alpha = alpha;
+    bind_norm(b, args.norm, spec, {m.sum, b.out(out)});
+    m.norm = &args.norm;
+    if (alpha != 1) b.feature(BP_FEATURE_ALPHA);
+  };
+  ex.fused<AddNormArgs>(BP_OP_ADD_NORM, name, bind, [&] {
+    add(ex, name, a, b_tensor, alpha);
+    norm(ex, name, a, spec, out);
+  });
+}
+
+void linear_add(Executor& ex, OpName name, const Tensor& y, const Linear& spec, double alpha, const Tensor& x,
+                const Tensor& product) {
+  const auto bind = [&](Binder& b, bp_linear_args& a) {
+    a.size = sizeof(a);
+    a.x = b.in(y);
+    bind_linear(b, spec, a.weight, a.bias);
+    a.residual = a.out = b.inout(x);
+    a.alpha = alpha;
+    if (alpha != 1) b.feature(BP_FEATURE_ALPHA);
+  };
+  ex.fused<bp_linear_args>(BP_OP_LINEAR_ADD, name, bind, [&] {
+    linear(ex, name, y, spec, product);
+    add(ex, name, x, product, alpha);
+  });
+}
+
+void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, const Tensor& q, const Tensor& k,
+         const Tensor& v) {
+  const auto flat = [](const Tensor& t) {
+    Tensor rows = t;
+    rows.rank = 2;
+    rows.shape = {t.shape[0], t.shape[1] * t.shape[2], 1, 1};
+    rows.stride = {t.stride[0], t.stride[2], 0, 0};
+    return rows;
+  };
+  const auto bind = [&](Binder& b, QkvArgs& args) {
+    bp_qkv_args& m = args.main;
+    m.size = sizeof(m);
+    m.x = b.in(x);
+    bind_linear(b, spec.q, m.q_weight, m.q_bias);
+    bind_linear(b, spec.k, m.k_weight, m.k_bias);
+    bind_linear(b, spec.v, m.v_weight, m.v_bias);
+    m.q = b.out(q);
+    const bp_tensor bound_k = b.out(k), bound_v = b.out(v);
+    if (spec.q_norm) bind_norm(b, args.q_norm, *spec.q_norm, {m.q, m.q});
+    if (spec.k_norm) bind_norm(b, args.k_norm, *spec.k_norm, {bound_k, bound_k});
+    m.q_norm = spec.q_norm ? &args.q_norm : nullptr;
+    m.k_norm = spec.k_norm ? &args.k_norm : nullptr;
+    if (spec.rope) bind_rope(b, args.rope, *spec.rope, q, m.q);
+    m.rope = spec.rope ? &args.rope : nullptr;
+    bind_kv_write(b, args.write, spec.attention, bound_k, bound_v, k.last() != v.last());
+    m.write = &args.write;
+    if (spec.q_norm || spec.k_norm) b.feature(BP_FEATURE_QK_NORM);
+    if (!spec.rope) b.feature(BP_FEATURE_NO_ROPE);
+  };
+  ex.fused<QkvArgs>(BP_OP_QKV_ROPE_WRITE, {"attention.qkv", layer}, bind, [&] {
+    linear(ex, {"attention.q", layer}, x, spec.q, flat(q));
+    linear(ex, {"attention.k", layer}, x, spec.k, flat(k));
+    linear(ex, {"attention.v", layer}, x, spec.v, flat(v));
+    if (spec.q_norm) norm(ex, {"attention.q_norm", layer}, q, *spec.q_norm, q);
+    if (spec.k_norm) norm(ex, {"attention.k_norm", layer}, k, *spec.k_norm, k);
+    if (spec.rope) rope(ex, {"attention.q_rope", layer}, q, *spec.rope);
+    if (spec.rope) rope(ex, {"attention.k_rope", layer}, k, *spec.rope);
+    kv_write(ex, {"attention.kv_write", layer}, k, v, spec.attention);
+  });
+}
+
+void gateup_glu(Executor& ex, std::uint32_t layer, const Tensor& x, const Linear& gate_spec, const Linear& up_spec,
+                std::uint32_t kind, const Tensor& gate, const Tensor& up) {
+  const auto bind = [&](Binder& b, GateupArgs& args) {
+    bp_gateup_args& m = args.main;
+    m.size = sizeof(m);
+    m.x = b.in(x);
+    bind_linear(b, gate_spec, m.gate_weight, m.gate_bias);
+    bind_linear(b, up_spec, m.up_weight, m.up_bias);
+    m.out = b.out(gate);
+    args.glu.size = sizeof(args.glu);
+    args.glu.gate = args.glu.out = m.out;
+    args.glu.up = b.out(up);
+    args.glu.kind = kind;
+    m.glu = &args.glu;
+    b.feature(activation_feature(kind));
+  };
+  ex.fused<GateupArgs>(BP_OP_GATEUP_GLU, {"mlp.gateup", layer}, bind, [&] {
+    linear(ex, {"mlp.gate", layer}, x, gate_spec, gate);
+    linear(ex, {"mlp.up", layer}, x, up_spec, up);
+    glu(ex, {"mlp.glu", layer}, gate, up, kind);
+  });
+}
+
+}  // namespace backplane::device

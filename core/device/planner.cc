@@ -1,0 +1,202 @@
+#include "core/device/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace backplane::device {
+
+void Planner::run() {
+  if (executor_.kv_) decide_kv_ownership();
+  std::vector<Site>& sites = executor_.sites_;
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    if (sites[i].skipped) continue;
+    if (sites[i].fused) {
+      decide_fused(i);
+    } else {
+      decide(sites[i]);
+    }
+  }
+  report();
+  realize_weights();
+  allocate_workspaces();
+}
+
+void Planner::decide_kv_ownership() {
+  KvPool& kv = *executor_.kv_;
+  if (kv.can_own() && owns_all_kv_ops()) {
+    kv.create_owned();
+  } else {
+    kv.create_canonical();
+  }
+}
+
+// The layout belongs to the plugin only if it can do everything that touches it.
+bool Planner::owns_all_kv_ops() {
+  for (const Site& site : executor_.sites_) {
+    if (site.kv.empty() || site.fused) continue;
+    const auto& allow = executor_.options_.allow;
+    if (allow && !allow(site.code)) return false;
+    if (!ask(site, 0, site.features).yes) return false;
+  }
+  return true;
+}
+
+Support Planner::ask(const Site& site, Slot slot, std::uint64_t features) {
+  bp_op_query query{};
+  query.size = sizeof(query);
+  query.code = site.code;
+  query.layer = site.layer;
+  query.smallest = site.smallest.get();
+  query.largest = site.largest.get();
+  query.features = features;
+  query.name = site.name.c_str();
+  return executor_.devices_[slot]->supports(query);
+}
+
+bool Planner::try_forms(Site& site, Slot slot, std::uint64_t features) {
+  std::vector<std::vector<WeightForm>> forms;
+  std::size_t most = 1;
+  for (const Site::MatrixUse& use : site.matrices) {
+    forms.push_back(use.weight->forms(slot));
+    if (forms.back().empty()) {
+      site.reason = fmt::format("takes no form of {}", use.weight->name());
+      return false;
+    }
+    most = std::max(most, forms.back().size());
+  }
+  std::string first_reason;
+  for (std::size_t k = 0; k < most; ++k) {
+    std::uint64_t needed = features;
+    for (std::size_t m = 0; m < site.matrices.size(); ++m) {
+      const WeightForm& form = forms[m][std::min(k, forms[m].size() - 1)];
+      *site.matrices[m].smallest = *site.matrices[m].largest = site.matrices[m].weight->describe(form);
+      if (form.transposed) needed |= BP_FEATURE_TRANSPOSED;
+    }
+    Support support = ask(site, slot, needed);
+    if (!support.yes) {
+      if (first_reason.empty()) first_reason = support.reason;
+      continue;
+    }
+    for (std::size_t m = 0; m < site.matrices.size(); ++m) {
+      site.matrices[m].weight->choose(slot, forms[m][std::min(k, forms[m].size() - 1)]);
+    }
+    const auto activation = static_cast<DType>(support.answer.activation_type);
+    site.activation = activation == executor_.activation_type() ? DType::kNone : activation;
+    site.support = support.answer;
+    site.slot = slot;
+    site.native = slot == 0;
+    return true;
+  }
+  site.reason = first_reason;
+  return false;
+}
+
+bool Planner::try_slot(Site& site, Slot slot) {
+  if (slot == 0 && executor_.options_.allow && !executor_.options_.allow(site.code)) {
+    site.reason = "turned off by an option";
+    return false;
+  }
+  std::uint64_t features = site.features;
+  if (!site.kv.empty()) {
+    KvPool& kv = *executor_.kv_;
+    if (kv.owned() && slot != 0) {
+      site.reason = "the KV cache is in the chosen device's own layout";
+      return false;
+    }
+    if (!kv.owned() && !kv.reachable(slot)) {
+      site.reason = "the device doesn't own the KV layout and can't reach the host's";
+      return false;
+    }
+    if (!kv.owned()) features |= BP_FEATURE_KV_CANONICAL;
+    for (const Site::KvUse& use : site.kv) {
+      *use.kv = nullptr;
+      *use.k_pages = kv.owned() ? bp_tensor{} : kv.k_pages(use.layer).abi(nullptr);
+      *use.v_pages = kv.owned() ? bp_tensor{} : kv.v_pages(use.layer).abi(nullptr);
+    }
+  }
+  return try_forms(site, slot, features);
+}
+
+void Planner::decide_fused(std::size_t index) {
+  Site& site = executor_.sites_[index];
+  if (!try_slot(site, 0)) return;
+  for (std::size_t i = index + 1; i < site.after_parts; ++i) executor_.sites_[i].skipped = true;
+}
+
+void Planner::decide(Site& site) {
+  if (try_slot(site, 0)) return;
+  const std::string why = site.reason;
+  const Slot last = executor_.devices_.size() - 1;
+  if (last == 0 || !try_slot(site, last)) {
+    throw Error(
+        ErrorCode::kDevice,
+        fmt::format("{} ({}) can't run: {}", op_name(site.code), site.name, last == 0 ? why : why + "; " + site.reason),
+        executor_.devices_[last]->name(), "the model needs a feature that no device here has");
+  }
+  site.reason = why;
+}
+
+void Planner::report() const {
+  std::set<std::string> ops;
+  const Site* example = nullptr;
+  for (const Site& site : executor_.sites_) {
+    if (site.skipped || site.fused || site.native) continue;
+    ops.insert(std::string(op_name(site.code)));
+    if (!example) example = &site;
+    log(LogLevel::kDebug, "plan", "{} {} runs on {}: {}", op_name(site.code), site.name,
+        executor_.devices_[site.slot]->name(), site.reason);
+  }
+  if (!example || executor_.options_.policy == FallbackPolicy::kAllow) return;
+  const std::string& chosen = executor_.devices_[0]->name();
+  if (executor_.options_.policy == FallbackPolicy::kDeny) {
+    throw Error(ErrorCode::kDevice,
+                fmt::format("{} ({}) is not supported: {}", op_name(example->code), example->name, example->reason),
+                chosen, "choose another device, or --fallback allow to run such ops on the reference");
+  }
+  log(LogLevel::kWarning, "plan", "{} lacks {}: they run on {} (reasons: --verbose; to silence: --fallback allow)",
+      chosen, fmt::join(ops, ", "), executor_.devices_.back()->name());
+}
+
+void Planner::realize_weights() {
+  std::vector<std::pair<Weight*, Slot>> wanted;
+  std::set<std::pair<Weight*, Slot>> seen;
+  for (const Site& site : executor_.sites_) {
+    if (site.skipped || (site.fused && !site.native)) continue;
+    for (const Site::MatrixUse& use : site.matrices) {
+      if (seen.emplace(use.weight.get(), site.slot).second) wanted.emplace_back(use.weight.get(), site.slot);
+    }
+  }
+  std::uint64_t done = 0;
+  for (const auto& [weight, slot] : wanted) {
+    executor_.weight_bytes_ += weight->realize(slot);
+    if (executor_.options_.progress) executor_.options_.progress(++done, wanted.size());
+  }
+}
+
+void Planner::allocate_workspaces() {
+  std::vector<std::uint64_t> bytes(executor_.devices_.size());
+  for (Site& site : executor_.sites_) {
+    if (site.skipped || (site.fused && !site.native)) continue;
+    bytes[site.slot] = std::max(bytes[site.slot], site.support.workspace_bytes);
+    bp_op_query query{};
+    query.size = sizeof(query);
+    query.code = site.code;
+    query.layer = site.layer;
+    query.smallest = site.smallest.get();
+    query.largest = site.largest.get();
+    query.features = site.features;
+    query.name = site.name.c_str();
+    site.prepared = executor_.devices_[site.slot]->prepare(query);
+  }
+  for (Slot slot = 0; slot < bytes.size(); ++slot) {
+    if (bytes[slot]) executor_.workspaces_[slot] = executor_.devices_[slot]->alloc(bytes[slot], "workspace");
+    executor_.scratch_bytes_ += bytes[slot];
+  }
+}
+
+}  // namespace backplane::device

@@ -1,0 +1,32 @@
+// Decides once, when a model is planned, where each op runs and in which form it gets its weights.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/device/executor.h"
+
+namespace backplane::device {
+
+class Planner {
+ public:
+  explicit Planner(Executor& executor) : executor_(executor) {}
+  // Throws Error{kDevice} when an op runs nowhere, or, with kDeny, not on the chosen device.
+  void run();
+
+ private:
+  void decide_kv_ownership();
+  bool owns_all_kv_ops();
+  void decide_fused(std::size_t index);
+  void decide(Site& site);
+  bool try_slot(Site& site, Slot slot);
+  bool try_forms(Site& site, Slot slot, std::uint64_t features);
+  Support ask(const Site& site, Slot slot, std::uint64_t features);
+  void realize_weights();
+  void allocate_workspaces();
+  void report() const;
+
+  Executor& executor_;
+};
+
+}  // namespace backplane::device

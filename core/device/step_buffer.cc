@@ -1,0 +1,116 @@
+#include "core/device/step_buffer.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace backplane::device {
+namespace {
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& v) {
+  return std::as_bytes(std::span<const T>(v));
+}
+
+}  // namespace
+
+StepBuffer::StepBuffer(const Devices& devices, const StepLimits& limits)
+    : devices_(&devices), limits_(limits), buffers_(devices.size()), steps_(devices.size()), uploaded_(devices.size()) {
+  std::uint64_t alignment = 64;
+  for (const auto& device : devices) alignment = std::max<std::uint64_t>(alignment, device->caps().alignment);
+  const auto place = [&](std::uint64_t bytes) {
+    const std::uint64_t offset = bytes_;
+    bytes_ += (bytes + alignment - 1) / alignment * alignment;
+    return offset;
+  };
+  const std::uint64_t t = limits.tokens, b = limits.sequences, g = limits.groups;
+  template_.token_offset = place(4 * t);
+  template_.pos_offset = place(4 * t);
+  template_.q_start_offset = place(4 * (b + 1));
+  template_.kv_len_offset = place(4 * b);
+  template_.page_table_offset = place(4 * g * b * limits.max_pages);
+  template_.slot_offset = place(8 * g * t);
+  template_.rope_row_offset = place(4 * t);
+  template_.out_row_offset = place(4 * std::max<std::uint64_t>(1, limits.rows));
+}
+
+bp_step StepBuffer::counts(const StepLimits& limits, std::uint32_t n_decode) {
+  bp_step step{};
+  step.size = sizeof(step);
+  step.tokens = limits.tokens;
+  step.sequences = limits.sequences;
+  step.rows = limits.rows;
+  step.n_decode = n_decode;
+  step.groups = limits.groups;
+  step.page_size = limits.page_size;
+  step.max_pages = limits.max_pages;
+  step.max_q = limits.tokens;
+  step.max_kv = limits.max_pages * limits.page_size;
+  return step;
+}
+
+void StepBuffer::set(const sched::Step& step) {
+  const std::uint64_t t = step.tokens(), b = step.sequences(), g = step.groups;
+  const bool fits = t <= limits_.tokens && b <= limits_.sequences && step.rows() <= limits_.rows &&
+                    g == limits_.groups && step.max_pages <= limits_.max_pages && step.page_size == limits_.page_size;
+  const bool sound = step.pos.size() == t && step.q_start.size() == b + 1 &&
+                     step.page_table.size() == g * b * step.max_pages && step.slot.size() == g * t &&
+                     step.rope_row.size() == t && step.n_decode <= b;
+  if (!fits || !sound) throw Error(ErrorCode::kInternal, fits ? "an inconsistent step" : "a step larger than planned");
+  step_ = &step;
+  std::fill(uploaded_.begin(), uploaded_.end(), 0);
+  for (Slot slot = 0; slot < steps_.size(); ++slot) {
+    bp_step& s = steps_[slot];
+    s = template_;
+    s.size = sizeof(s);
+    s.tokens = step.tokens();
+    s.sequences = step.sequences();
+    s.rows = step.rows();
+    s.n_decode = step.n_decode;
+    s.groups = step.groups;
+    s.page_size = step.page_size;
+    s.max_pages = step.max_pages;
+    s.max_q = step.max_q;
+    s.max_kv = step.max_kv;
+    s.token = step.token.data();
+    s.pos = step.pos.data();
+    s.q_start = step.q_start.data();
+    s.kv_len = step.kv_len.data();
+    s.page_table = step.page_table.data();
+    s.slot = step.slot.data();
+    s.rope_row = step.rope_row.data();
+    s.out_row = step.out_row.data();
+  }
+}
+
+void StepBuffer::upload(Slot slot) {
+  Device& device = *(*devices_)[slot];
+  Buffer& buffer = buffers_[slot];
+  if (!buffer) buffer = device.alloc(bytes_, "the step descriptor");
+  const bp_step& s = steps_[slot];
+  device.upload_async(buffer, s.token_offset, bytes_of(step_->token));
+  device.upload_async(buffer, s.pos_offset, bytes_of(step_->pos));
+  device.upload_async(buffer, s.q_start_offset, bytes_of(step_->q_start));
+  device.upload_async(buffer, s.kv_len_offset, bytes_of(step_->kv_len));
+  device.upload_async(buffer, s.page_table_offset, bytes_of(step_->page_table));
+  device.upload_async(buffer, s.slot_offset, bytes_of(step_->slot));
+  device.upload_async(buffer, s.rope_row_offset, bytes_of(step_->rope_row));
+  device.upload_async(buffer, s.out_row_offset, bytes_of(step_->out_row));
+  uploaded_[slot] = 1;
+}
+
+const bp_step* StepBuffer::on(Slot slot) {
+  if (!uploaded_[slot]) upload(slot);
+  steps_[slot].buffer = buffers_[slot].handle();
+  return &steps_[slot];
+}
+
+bp_tensor StepBuffer::array(Slot slot, std::uint64_t offset, std::uint32_t count) {
+  return make_tensor(nullptr, DType::kI32, {static_cast<std::int64_t>(count)}, offset).abi(buffers_[slot].handle());
+}
+
+bp_tensor StepBuffer::out_row(Slot slot, std::uint32_t begin, std::uint32_t count) {
+  return array(slot, on(slot)->out_row_offset + 4ull * begin, count);
+}
+
+}  // namespace backplane::device

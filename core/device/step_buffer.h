@@ -1,0 +1,54 @@
+// The step descriptor on each device of an executor.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/device/storage.h"
+#include "core/sched/step.h"
+
+namespace backplane::device {
+
+// The largest step that a plan allows.
+struct StepLimits {
+  std::uint32_t tokens = 0;
+  std::uint32_t sequences = 0;
+  std::uint32_t rows = 0;
+  std::uint32_t groups = 1;
+  std::uint32_t max_pages = 1;  // of a sequence in a group
+  std::uint32_t page_size = 16;
+};
+
+class StepBuffer {
+ public:
+  StepBuffer(const Devices& devices, const StepLimits& limits);
+
+  // Throws Error{kInternal} when the step exceeds the limits or contradicts itself. `step` must outlive its use.
+  void set(const sched::Step& step);
+  // The descriptor for a slot, its device arrays uploaded. Valid until the next set().
+  const bp_step* on(Slot slot);
+
+  // i32 arrays of the current step as ops take them.
+  bp_tensor token(Slot slot) { return array(slot, on(slot)->token_offset, step_->tokens()); }
+  bp_tensor pos(Slot slot) { return array(slot, on(slot)->pos_offset, step_->tokens()); }
+  bp_tensor rope_row(Slot slot) { return array(slot, on(slot)->rope_row_offset, step_->tokens()); }
+  bp_tensor out_row(Slot slot, std::uint32_t begin, std::uint32_t count);
+
+  // Counts only, for planning: every sequence has `tokens / sequences` tokens, or one where n_decode covers it.
+  static bp_step counts(const StepLimits& limits, std::uint32_t n_decode);
+
+ private:
+  bp_tensor array(Slot slot, std::uint64_t offset, std::uint32_t count);
+  void upload(Slot slot);
+
+  const Devices* devices_;
+  StepLimits limits_;
+  bp_step template_{};  // offsets
+  std::uint64_t bytes_ = 0;
+  std::vector<Buffer> buffers_;
+  std::vector<bp_step> steps_;
+  std::vector<char> uploaded_;
+  const sched::Step* step_ = nullptr;
+};
+
+}  // namespace backplane::device
