@@ -1,0 +1,96 @@
+// The ops. Each has a file part with three functions, side by side:
+//   check             whether types and shapes are right; throws plugin::Failure
+//   workspace_bytes   what `run` will take from its workspace, for checked arguments
+//   run<Real>         the op itself, Real being float or double, for checked arguments; it still looks at memory and
+//   ids
+#pragma once
+
+#include <cstdint>
+
+#include "backends/cpu/check.h"
+#include "backends/cpu/workspace.h"
+#include "plugins/sdk/backplane_plugin.hpp"
+
+namespace backplane::cpu {
+
+// What `run` gets beside the arguments.
+struct Call {
+  std::uint32_t code;  // BP_OP_*
+  Workspace workspace;
+};
+
+// FILL, which shares its arguments with SCALE and SOFTCAP.
+void fill(const bp_scalar_args& args);
+
+void check(Check&, const bp_embed_args&);
+void check(Check&, const bp_norm_args&);
+void check(Check&, const bp_linear_args&);
+void check(Check&, const bp_rope_args&);
+void check(Check&, const bp_kv_write_args&);
+void check(Check&, const bp_attention_args&);
+void check(Check&, const bp_activation_args&);
+void check(Check&, const bp_glu_args&);
+void check(Check&, const bp_binary_args&);
+void check(Check&, const bp_scalar_args&);
+void check(Check&, const bp_gather_args&);
+void check(Check&, const bp_unary_args&);
+void check(Check&, const bp_topk_args&);
+void check(Check&, const bp_sample_args&);
+void check(Check&, const bp_advance_args&);
+void check(Check&, const bp_add_norm_args&);
+void check(Check&, const bp_qkv_args&);
+void check(Check&, const bp_gateup_args&);
+void check(Check&, const bp_head_argmax_args&);
+
+template <class Args>
+std::uint64_t workspace_bytes(const Check&, const Args&) {
+  return 0;
+}
+std::uint64_t workspace_bytes(const Check&, const bp_linear_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_attention_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_topk_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_sample_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_qkv_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_gateup_args&);
+std::uint64_t workspace_bytes(const Check&, const bp_head_argmax_args&);
+
+template <class Real>
+void run(const Call&, const bp_embed_args&);
+template <class Real>
+void run(const Call&, const bp_norm_args&);
+template <class Real>
+void run(const Call&, const bp_linear_args&);
+template <class Real>
+void run(const Call&, const bp_rope_args&);
+template <class Real>
+void run(const Call&, const bp_kv_write_args&);
+template <class Real>
+void run(const Call&, const bp_attention_args&);
+template <class Real>
+void run(const Call&, const bp_activation_args&);
+template <class Real>
+void run(const Call&, const bp_glu_args&);
+template <class Real>
+void run(const Call&, const bp_binary_args&);
+template <class Real>
+void run(const Call&, const bp_scalar_args&);
+template <class Real>
+void run(const Call&, const bp_gather_args&);
+template <class Real>
+void run(const Call&, const bp_unary_args&);
+template <class Real>
+void run(const Call&, const bp_topk_args&);
+template <class Real>
+void run(const Call&, const bp_sample_args&);
+template <class Real>
+void run(const Call&, const bp_advance_args&);
+template <class Real>
+void run(const Call&, const bp_add_norm_args&);
+template <class Real>
+void run(const Call&, const bp_qkv_args&);
+template <class Real>
+void run(const Call&, const bp_gateup_args&);
+template <class Real>
+void run(const Call&, const bp_head_argmax_args&);
+
+}  // namespace backplane::cpu
