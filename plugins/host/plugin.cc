@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "plugins/host/host_table.h"
+#include "plugins/host/library_check.h"
 #include "plugins/host/manifest.h"
 #include "plugins/host/table_check.h"
 
@@ -40,11 +42,25 @@ struct Stamped {
   }
 };
 
+// The system loader's own words out of Boost's message, which wraps them twice.
+std::string loader_text(const std::string& message, const std::filesystem::path& path) {
+  constexpr std::string_view kBefore = "dlerror system message: ";
+  const std::size_t begin = message.find(kBefore);
+  const std::size_t end = message.rfind("): ");
+  if (begin == std::string::npos || end == std::string::npos || end < begin) return printable(message, 1024);
+  std::string text = message.substr(begin + kBefore.size(), end - begin - kBefore.size());
+  if (const std::string prefix = path.string() + ": "; text.starts_with(prefix)) text.erase(0, prefix.size());
+  return printable(text, 1024);
+}
+
 // Opens it for good, whatever becomes of the plugin: its initializers may have started threads.
 const boost::dll::shared_library& open_library(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     throw Error(ErrorCode::kDevice, "the plugin's library is not there", path.string(), "reinstall the plugin");
+  }
+  if (is_cut_short(path)) {
+    throw Error(ErrorCode::kDevice, "the plugin's library is cut short", path.string(), "reinstall the plugin");
   }
   try {
     using boost::dll::load_mode::rtld_local;
@@ -52,7 +68,7 @@ const boost::dll::shared_library& open_library(const std::filesystem::path& path
     static auto* const libraries = new std::list<boost::dll::shared_library>;  // guarded by load_plugin's lock
     return libraries->emplace_back(path, rtld_now | rtld_local);
   } catch (const std::system_error& failure) {
-    throw Error(ErrorCode::kDevice, printable(failure.what(), 1024), path.string());
+    throw Error(ErrorCode::kDevice, "the library can't be loaded: " + loader_text(failure.what(), path), path.string());
   }
 }
 
