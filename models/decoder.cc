@@ -1,0 +1,262 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/kv/pages_needed.h"
+#include "models/groups.h"
+
+namespace backplane::models {
+namespace {
+
+namespace dev = backplane::device;
+
+constexpr std::uint32_t kHeadRows = 32;  // logits are computed in blocks of so many rows: V is large
+
+dev::StepLimits limits_of(const DecoderSpec& spec, const LoadOptions& options) {
+  dev::StepLimits limits;
+  limits.tokens = options.max_step_tokens;
+  limits.sequences = options.max_sequences;
+  limits.rows = options.max_step_tokens;
+  limits.page_size = options.page_size;
+  limits.groups = static_cast<std::uint32_t>(kv_groups(spec).size());
+  limits.max_pages = (options.context + options.page_size - 1) / options.page_size;
+  return limits;
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelFile& file, std::shared_ptr<dev::Device> chosen, std::shared_ptr<dev::Device> reference,
+                 const LoadOptions& options)
+    : container_(file.shared_container()),
+      spec_(file.spec()),
+      executor_(std::move(chosen), std::move(reference), options.executor),
+      limits_(limits_of(spec_, options)),
+      kv_type_(options.kv_type) {
+  shape_.architecture = spec_.architecture;
+  shape_.vocab_size = spec_.vocab_size;
+  shape_.max_context = options.context;
+  shape_.layers = static_cast<std::uint32_t>(spec_.layers.size());
+  shape_.groups = kv_groups(spec_);
+  rope_ = std::make_unique<DecoderRope>(executor_, spec_, options.max_sequences + 1);
+  WeightLoader loader(executor_, container_);
+  embedding_ = loader.matrix(spec_.embedding);
+  if (spec_.positions.present()) positions_ = loader.matrix(spec_.positions);
+  load_layers(loader);
+  final_norm_ = loader.norm(spec_.final_norm, spec_);
+  head_ = loader.linear(spec_.head);
+  create_scratch();
+  create_kv(options);
+  executor_.plan(limits_, [this] { run_ops(nullptr); });
+}
+
+void Decoder::load_layers(WeightLoader& loader) {
+  layers_.resize(spec_.layers.size());  // once: layers point into each other's specs
+  for (std::uint32_t i = 0; i < layers_.size(); ++i) {
+    const LayerSpec& from = spec_.layers[i];
+    Layer& to = layers_[i];
+    to.attention_norm = loader.norm(from.attention_norm, spec_);
+    to.mlp_norm = loader.norm(from.mlp_norm, spec_);
+    to.has_q_norm = from.q_norm.present();
+    to.has_k_norm = from.k_norm.present();
+    to.has_attention_post = from.attention_post_norm.present();
+    to.has_mlp_post = from.mlp_post_norm.present();
+    if (to.has_q_norm) to.q_norm = loader.norm(from.q_norm, spec_);
+    if (to.has_k_norm) to.k_norm = loader.norm(from.k_norm, spec_);
+    if (to.has_attention_post) to.attention_post_norm = loader.norm(from.attention_post_norm, spec_);
+    if (to.has_mlp_post) to.mlp_post_norm = loader.norm(from.mlp_post_norm, spec_);
+    to.fused_qkv = from.qkv.weight.present();
+    to.has_gate = from.gate.weight.present();
+    to.qkv = loader.linear(from.qkv);
+    to.o = loader.linear(from.o);
+    to.gate = loader.linear(from.gate);
+    to.up = loader.linear(from.up);
+    to.down = loader.linear(from.down);
+    to.rope = from.rope >= 0 ? &rope_->table(static_cast<std::size_t>(from.rope)) : nullptr;
+    to.attention.layer = i;
+    to.attention.group = group_of(shape_.groups, from.window);
+    to.attention.kv_heads = spec_.kv_heads;
+    to.attention.window = from.window;
+    to.attention.scale = from.attention_scale;
+    to.attention.softcap = spec_.attention_softcap;
+    if (to.fused_qkv) continue;
+    to.split.q = loader.linear(from.q);
+    to.split.k = loader.linear(from.k);
+    to.split.v = loader.linear(from.v);
+    to.split.q_norm = to.has_q_norm ? &to.q_norm : nullptr;
+    to.split.k_norm = to.has_k_norm ? &to.k_norm : nullptr;
+    to.split.rope = to.rope;
+    to.split.attention = to.attention;
+  }
+}
+
+void Decoder::create_scratch() {
+  const std::int64_t t = limits_.tokens, h = spec_.hidden, d = spec_.head_dim, dv = spec_.value_dim, f = spec_.ffn;
+  const std::int64_t nq = spec_.heads * d, nk = spec_.kv_heads * d, nv = spec_.kv_heads * dv;
+  const auto any = [&](auto&& has) { return std::any_of(layers_.begin(), layers_.end(), has); };
+  x_ = executor_.scratch("the residual stream", {t, h});
+  h_ = executor_.scratch("normalized activations", {t, h});
+  product_ = executor_.scratch("a layer's output", {t, h});
+  if (any([](const Layer& l) { return l.fused_qkv; })) qkv_ = executor_.scratch("q, k and v", {t, nq + nk + nv});
+  if (any([](const Layer& l) { return !l.fused_qkv; })) {
+    q_ = executor_.scratch("queries", {t, nq});
+    k_ = executor_.scratch("keys", {t, nk});
+    v_ = executor_.scratch("values", {t, nv});
+  }
+  attended_ = executor_.scratch("attention's output", {t, spec_.heads * dv});
+  gate_ = executor_.scratch("feed-forward activations", {t, f});
+  if (any([](const Layer& l) { return l.has_gate; })) up_ = executor_.scratch("feed-forward activations", {t, f});
+  const std::int64_t rows = std::min<std::int64_t>(kHeadRows, limits_.rows);
+  head_rows_ = executor_.scratch("rows for the head", {rows, h});
+  logits_ = executor_.scratch("logits", {rows, spec_.vocab_size});
+}
+
+void Decoder::create_kv(const LoadOptions& options) {
+  dev::KvSpec kv;
+  kv.type = kv_type_;
+  kv.page_size = limits_.page_size;
+  for (const engine::KvGroup& group : shape_.groups) {
+    const std::uint64_t pages = group_pages(group, options);
+    kv.pages.push_back(pages);
+    pages_.push_back(static_cast<std::uint32_t>(pages));
+  }
+  for (const Layer& layer : layers_) {
+    kv.layers.push_back({spec_.kv_heads, spec_.head_dim, spec_.value_dim, layer.attention.group});
+  }
+  executor_.create_kv(std::move(kv));
+}
+
+engine::Logits Decoder::forward(const sched::Step& step) {
+  engine::Logits logits;
+  logits.vocab_size = spec_.vocab_size;
+  logits.type = executor_.activation_type() == DType::kF64 ? DType::kF64 : DType::kF32;
+  logits.values.reserve(std::size_t{step.rows()} * spec_.vocab_size);
+  try {
+    executor_.begin_step(step);
+    run_ops(&logits);
+    executor_.end_step();
+  } catch (...) {
+    executor_.abandon_step();
+    throw;
+  }
+  return logits;
+}
+
+void Decoder::run_ops(engine::Logits* logits) {
+  run_embedding();
+  const std::uint32_t count = static_cast<std::uint32_t>(layers_.size());
+  for (std::uint32_t i = 0; i < count; ++i) {
+    run_attention(i);
+    run_mlp(i, i + 1 < count ? &layers_[i + 1].attention_norm : nullptr);
+  }
+  run_head(logits);
+}
+
+void Decoder::run_embedding() {
+  const dev::Tensor x = x_.rows(0, executor_.counts().tokens), h = h_.rows(0, executor_.counts().tokens);
+  dev::embed(executor_, {"embedding"}, dev::StepIds::kTokens, embedding_, x);
+  if (spec_.embedding_scale != 1) dev::scale(executor_, {"embedding.scale"}, x, spec_.embedding_scale);
+  if (positions_) {
+    dev::embed(executor_, {"positions"}, dev::StepIds::kPositions, positions_, h);
+    dev::add(executor_, {"positions.add"}, x, h);
+  }
+  dev::norm(executor_, {"attention_norm", 0}, x, layers_[0].attention_norm, h);
+}
+
+// x += scale * product, and into h what comes next: its norm, where one follows.
+void Decoder::add_to_residual(dev::OpName name, const dev::Norm* next_norm) {
+  const std::int64_t t = executor_.counts().tokens;
+  const dev::Tensor x = x_.rows(0, t), product = product_.rows(0, t);
+  if (next_norm) {
+    dev::add_norm(executor_, name, x, product, spec_.residual_scale, *next_norm, h_.rows(0, t));
+  } else {
+    dev::add(executor_, name, x, product, spec_.residual_scale);
+  }
+}
+
+void Decoder::run_attention(std::uint32_t index) {
+  const Layer& layer = layers_[index];
+  const std::int64_t t = executor_.counts().tokens;
+  const std::int64_t nq = std::int64_t{spec_.heads} * spec_.head_dim,
+                     nk = std::int64_t{spec_.kv_heads} * spec_.head_dim;
+  const std::int64_t nv = std::int64_t{spec_.kv_heads} * spec_.value_dim;
+  const dev::Tensor h = h_.rows(0, t), product = product_.rows(0, t);
+  dev::Tensor q;
+  if (layer.fused_qkv) {
+    const dev::Tensor all = qkv_.rows(0, t);
+    q = all.columns(0, nq).heads(spec_.heads);
+    const dev::Tensor k = all.columns(nq, nk).heads(spec_.kv_heads), v = all.columns(nq + nk, nv).heads(spec_.kv_heads);
+    dev::linear(executor_, {"attention.qkv", index}, h, layer.qkv, all);
+    if (layer.has_q_norm) dev::norm(executor_, {"attention.q_norm", index}, q, layer.q_norm, q);
+    if (layer.has_k_norm) dev::norm(executor_, {"attention.k_norm", index}, k, layer.k_norm, k);
+    if (layer.rope) dev::rope(executor_, {"attention.q_rope", index}, q, *layer.rope);
+    if (layer.rope) dev::rope(executor_, {"attention.k_rope", index}, k, *layer.rope);
+    dev::kv_write(executor_, {"attention.kv_write", index}, k, v, layer.attention);
+  } else {
+    q = q_.rows(0, t).heads(spec_.heads);
+    dev::qkv(executor_, index, h, layer.split, q, k_.rows(0, t).heads(spec_.kv_heads),
+             v_.rows(0, t).heads(spec_.kv_heads));
+  }
+  const dev::Tensor attended = attended_.rows(0, t);
+  dev::attention(executor_, index, q, layer.attention, attended.heads(spec_.heads));
+  dev::linear(executor_, {"attention.o", index}, attended, layer.o, product);
+  if (layer.has_attention_post) {
+    dev::norm(executor_, {"attention_post_norm", index}, product, layer.attention_post_norm, product);
+  }
+  add_to_residual({"attention.add", index}, &layer.mlp_norm);
+}
+
+void Decoder::run_mlp(std::uint32_t index, const dev::Norm* next_norm) {
+  const Layer& layer = layers_[index];
+  const std::int64_t t = executor_.counts().tokens;
+  const dev::Tensor h = h_.rows(0, t), gate = gate_.rows(0, t), product = product_.rows(0, t);
+  if (layer.has_gate) {
+    dev::gateup_glu(executor_, index, h, layer.gate, layer.up, spec_.activation, gate, up_.rows(0, t));
+  } else {
+    dev::linear(executor_, {"mlp.up", index}, h, layer.up, gate);
+    dev::act(executor_, {"mlp.act", index}, gate, spec_.activation);
+  }
+  dev::linear(executor_, {"mlp.down", index}, gate, layer.down, product);
+  if (layer.has_mlp_post) dev::norm(executor_, {"mlp_post_norm", index}, product, layer.mlp_post_norm, product);
+  add_to_residual({"mlp.add", index}, next_norm);
+}
+
+// Only for the rows that need logits, a block at a time.
+void Decoder::run_head(engine::Logits* logits) {
+  const auto block = static_cast<std::uint32_t>(head_rows_.shape[0]);
+  const std::size_t start = executor_.cursor();
+  const std::uint32_t rows = executor_.counts().rows;
+  if (!executor_.planning() && rows == 0) executor_.seek(executor_.sites().size());
+  for (std::uint32_t begin = 0; begin < rows; begin += block) {
+    const std::uint32_t count = std::min(block, rows - begin);
+    const dev::Tensor picked = head_rows_.rows(0, count), out = logits_.rows(0, count);
+    executor_.seek(start);
+    dev::gather_rows(executor_, {"head.rows"}, x_.rows(0, executor_.counts().tokens), begin, picked);
+    dev::norm(executor_, {"final_norm"}, picked, final_norm_, picked);
+    dev::linear(executor_, {"head"}, picked, head_, out);
+    if (spec_.logits_scale != 1) dev::scale(executor_, {"head.scale"}, out, spec_.logits_scale);
+    if (spec_.final_softcap > 0) dev::softcap(executor_, {"head.softcap"}, out, spec_.final_softcap);
+    if (executor_.planning()) return;
+    read_logits(out, *logits);
+  }
+}
+
+void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
+  std::vector<std::byte> bytes(block.end());
+  block.storage->get_host(0, bytes);
+  const auto count = static_cast<std::size_t>(block.shape[0] * block.shape[1]);
+  if (block.type == DType::kF64) {
+    const std::size_t old = logits.values.size();
+    logits.values.resize(old + count);
+    std::memcpy(logits.values.data() + old, bytes.data(), count * sizeof(double));
+    return;
+  }
+  if (block.type != DType::kF32) {
+    bytes = dev::convert(executor_.reference(), {bytes, block.type, 1, count}, DType::kF32);
+  }
+  const auto* values = reinterpret_cast<const float*>(bytes.data());
+  logits.values.insert(logits.values.end(), values, values + count);
+}
+
+}  // namespace backplane::models

@@ -1,0 +1,70 @@
+// Runs any DecoderSpec on an executor.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/decoder_rope.h"
+#include "models/load.h"
+#include "models/weight_loader.h"
+
+namespace backplane::models {
+
+class Decoder final : public LoadedModel {
+ public:
+  // `options` is resolved: context, kv_type and max_step_tokens are set.
+  Decoder(const ModelFile& file, std::shared_ptr<device::Device> chosen, std::shared_ptr<device::Device> reference,
+          const LoadOptions& options);
+
+  const engine::ModelShape& shape() const override { return shape_; }
+  std::uint32_t max_step_tokens() const override { return limits_.tokens; }
+  std::uint32_t page_size() const override { return limits_.page_size; }
+  std::uint32_t pages(std::uint32_t group) const override { return pages_[group]; }
+  std::int32_t acquire_rope_row(std::uint64_t planned_length) override { return rope_->acquire(planned_length); }
+  void release_rope_row(std::int32_t row) noexcept override { rope_->release(row); }
+  engine::Logits forward(const sched::Step& step) override;
+
+  device::Executor& executor() override { return executor_; }
+  DType kv_type() const override { return kv_type_; }
+
+ private:
+  struct Layer {
+    device::Norm attention_norm, mlp_norm, q_norm, k_norm, attention_post_norm, mlp_post_norm;
+    device::Linear qkv, o, gate, up, down;
+    device::Qkv split;  // q, k, v where they are separate
+    device::Attention attention;
+    const device::Rope* rope = nullptr;
+    bool fused_qkv = false, has_gate = false, has_q_norm = false, has_k_norm = false, has_attention_post = false,
+         has_mlp_post = false;
+  };
+
+  void load_layers(WeightLoader& loader);
+  void create_scratch();
+  void create_kv(const LoadOptions& options);
+
+  // The ops of a step, in order. Planning and running issue the same ones.
+  void run_ops(engine::Logits* logits);
+  void run_embedding();
+  void run_attention(std::uint32_t index);
+  void run_mlp(std::uint32_t index, const device::Norm* next_norm);
+  void run_head(engine::Logits* logits);
+  void add_to_residual(device::OpName name, const device::Norm* next_norm);
+  void read_logits(const device::Tensor& block, engine::Logits& logits);
+
+  std::shared_ptr<const formats::Container> container_;
+  DecoderSpec spec_;
+  engine::ModelShape shape_;
+  device::Executor executor_;
+  device::StepLimits limits_;
+  DType kv_type_;
+  std::vector<std::uint32_t> pages_;  // by group
+  std::unique_ptr<DecoderRope> rope_;
+  std::vector<Layer> layers_;
+  std::shared_ptr<device::Weight> embedding_, positions_;
+  device::Norm final_norm_;
+  device::Linear head_;
+  // Activations of a step, sized for the largest one.
+  device::Tensor x_, h_, q_, k_, v_, qkv_, attended_, gate_, up_, product_, head_rows_, logits_;
+};
+
+}  // namespace backplane::models

@@ -1,0 +1,70 @@
+// From a path to a model on a device: what the program and the tests call.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/device/executor.h"
+#include "core/engine/model.h"
+#include "core/formats/container.h"
+#include "models/decoder_spec.h"
+
+namespace backplane::models {
+
+struct LoadOptions {
+  std::uint32_t context = 0;        // tokens a sequence may have; 0: the model's own
+  std::uint32_t max_sequences = 1;  // at once
+  std::uint32_t max_step_tokens = 512;
+  std::uint32_t page_size = 0;   // tokens of a KV page; 0: what the device likes best, else 16
+  DType kv_type = DType::kNone;  // kNone: the device's activation type where it takes that, else F16
+  device::ExecutorOptions executor;
+};
+
+// Bytes a load will take. Weights used in place from the mapped file are counted: they become resident.
+struct MemoryEstimate {
+  std::uint64_t weights = 0;
+  std::uint64_t kv = 0;
+  std::uint64_t workspace = 0;  // activations, logits, staging
+  std::uint64_t total() const { return weights + kv + workspace; }
+};
+
+// A file or folder that was understood as a model, nothing loaded yet. Opens no device. Immutable.
+class ModelFile {
+ public:
+  // Throws Error{kBadFile}: not a container, an unknown architecture, a feature we don't support, a missing or
+  // misshapen tensor.
+  explicit ModelFile(const std::filesystem::path& path);
+  explicit ModelFile(std::shared_ptr<const formats::Container> container);
+
+  const formats::Container& container() const { return *container_; }
+  std::shared_ptr<const formats::Container> shared_container() const { return container_; }
+  const DecoderSpec& spec() const { return spec_; }
+  std::uint64_t parameters() const;
+
+  // activation: the type a device computes in.
+  MemoryEstimate estimate(const LoadOptions& options, DType activation = DType::kF32) const;
+  // The largest context whose estimate fits into `bytes`; nothing when not even one page does.
+  std::optional<std::uint32_t> largest_context(LoadOptions options, std::uint64_t bytes,
+                                               DType activation = DType::kF32) const;
+
+ private:
+  std::shared_ptr<const formats::Container> container_;
+  DecoderSpec spec_;
+};
+
+// A loaded model and the executor it runs on.
+class LoadedModel : public engine::Model {
+ public:
+  virtual device::Executor& executor() = 0;
+  virtual DType kv_type() const = 0;
+};
+
+// Throws Error: kCapacity when the device's free memory can't hold it (naming the largest context that fits), kDevice
+// when an op runs nowhere. `reference` is the cpu plugin's device (may be `chosen` itself).
+std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
+                                  std::shared_ptr<device::Device> reference, LoadOptions options);
+
+}  // namespace backplane::models
