@@ -76,7 +76,9 @@ function(backplane_add_plugin name)
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" -E copy "${manifest}" "${folder}/${target}.json")
 
-  _backplane_install_dir(destination)
-  install(TARGETS ${target} LIBRARY DESTINATION "${destination}")
-  install(FILES "${manifest}" DESTINATION "${destination}")
+  if(NOT BACKPLANE_PLUGIN_SKIP_INSTALL)
+    _backplane_install_dir(destination)
+    install(TARGETS ${target} LIBRARY DESTINATION "${destination}")
+    install(FILES "${manifest}" DESTINATION "${destination}")
+  endif()
 endfunction()

@@ -1,0 +1,28 @@
+# What an installation holds: the program, its plugins (each by backplane_add_plugin), and all that the author of another
+# plugin needs: headers, a CMake package, the template and the guide. Included last, when all targets are there.
+
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Backplane")
+set(share_dir "${CMAKE_INSTALL_DATADIR}/backplane")
+
+if(TARGET backplane)
+  install(TARGETS backplane RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
+install(TARGETS abi sdk EXPORT BackplaneTargets)
+install(EXPORT BackplaneTargets NAMESPACE Backplane:: DESTINATION "${package_dir}")
+install(DIRECTORY plugins/abi/ plugins/sdk/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/backplane"
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+
+configure_package_config_file(tools/cmake/BackplaneConfig.cmake.in "${PROJECT_BINARY_DIR}/BackplaneConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}" PATH_VARS share_dir NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/BackplaneConfigVersion.cmake"
+  VERSION "${PROJECT_VERSION}" COMPATIBILITY SameMajorVersion)
+install(FILES
+  "${PROJECT_BINARY_DIR}/BackplaneConfig.cmake" "${PROJECT_BINARY_DIR}/BackplaneConfigVersion.cmake"
+  tools/cmake/BackplaneAddPlugin.cmake
+  DESTINATION "${package_dir}")
+
+install(DIRECTORY plugins/template DESTINATION "${share_dir}")
+install(FILES plugins/GUIDE.md LICENSE DESTINATION "${share_dir}")
