@@ -1,0 +1,70 @@
+// A model whose logits are a hash of the tokens it finds in its own paged KV store, so that every wrong slot, page,
+// position or stale page shows in the results.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "core/engine/model.h"
+
+namespace backplane::engine {
+
+struct FakeOptions {
+  std::uint32_t vocab_size = 23;
+  std::uint32_t max_context = 200;
+  std::uint32_t max_step_tokens = 64;
+  std::uint32_t page_size = 4;
+  std::vector<std::uint32_t> windows = {0};
+  std::vector<std::uint32_t> pages = {100};
+  std::uint64_t long_from = ~std::uint64_t{0};  // planned lengths from here on get another rope row
+};
+
+// Checks each step against the meaning of bp_step and throws std::logic_error, which no test expects, when it breaks
+// it.
+class FakeModel : public Model {
+ public:
+  explicit FakeModel(FakeOptions options = {});
+  ~FakeModel() override;
+
+  const ModelShape& shape() const override { return shape_; }
+  std::uint32_t max_step_tokens() const override { return options_.max_step_tokens; }
+  std::uint32_t page_size() const override { return options_.page_size; }
+  std::uint32_t pages(std::uint32_t group) const override { return options_.pages.at(group); }
+  std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
+  void release_rope_row(std::int32_t row) noexcept override;
+  Logits forward(const sched::Step& step) override;
+
+  // The logits after `tokens`, worked out from the list itself: the oracle.
+  std::vector<double> expected(const std::vector<TokenId>& tokens, std::int32_t rope_row = 0) const;
+  // What a request must generate with greedy sampling.
+  std::vector<TokenId> greedy(std::vector<TokenId> prompt, std::size_t n, std::int32_t rope_row = 0) const;
+
+  int rope_rows_held() const { return rope_rows_held_; }
+  const std::vector<sched::Step>& steps() const { return steps_; }  // that it was asked for
+
+  // Called with each step before it runs; may throw.
+  std::function<void(const sched::Step&)> before_step;
+  // Called with the logits of each step before they are returned.
+  std::function<void(const sched::Step&, Logits&)> after_step;
+
+ private:
+  struct Entry {
+    TokenId token = -1;
+    std::int32_t pos = -1;
+    std::int32_t rope_row = -1;
+  };
+
+  void write(const sched::Step& step);
+  std::uint64_t read_history(const sched::Step& step, std::uint32_t sequence, std::int32_t pos) const;
+  void logits_of(std::uint64_t history, double* out) const;
+
+  FakeOptions options_;
+  ModelShape shape_;
+  std::vector<std::map<std::int64_t, Entry>> store_;  // by group and slot
+  std::vector<sched::Step> steps_;
+  int rope_rows_held_ = 0;
+};
+
+}  // namespace backplane::engine
