@@ -223,7 +223,12 @@ void convert_back(const Real* values, std::int64_t count, std::byte* out, Conver
   }
 }
 
+// Objects instead of the functions themselves, so that the loops above are compiled with them inside.
 constexpr auto kSame = [](auto x) { return x; };
+constexpr auto kFromHalf = [](std::uint16_t x) { return half_to_float(x); };
+constexpr auto kFromBfloat = [](std::uint16_t x) { return bfloat_to_float(x); };
+constexpr auto kToHalf = [](double x) { return float_to_half(x); };
+constexpr auto kToBfloat = [](double x) { return float_to_bfloat(x); };
 
 }  // namespace
 
@@ -234,9 +239,9 @@ void dequantize(bp_type type, const std::byte* data, std::int64_t count, float* 
     case BP_TYPE_F32:
       return convert<float>(data, count, out, kSame);
     case BP_TYPE_F16:
-      return convert<std::uint16_t>(data, count, out, half_to_float);
+      return convert<std::uint16_t>(data, count, out, kFromHalf);
     case BP_TYPE_BF16:
-      return convert<std::uint16_t>(data, count, out, bfloat_to_float);
+      return convert<std::uint16_t>(data, count, out, kFromBfloat);
     case BP_TYPE_Q4_0:
       return each_block<q4_0>(type, data, count, out);
     case BP_TYPE_Q4_1:
@@ -299,9 +304,9 @@ void write_elements(bp_type type, const Real* values, std::int64_t count, std::b
     case BP_TYPE_F32:
       return convert_back<float>(values, count, out, kSame);
     case BP_TYPE_F16:
-      return convert_back<std::uint16_t>(values, count, out, float_to_half);
+      return convert_back<std::uint16_t>(values, count, out, kToHalf);
     case BP_TYPE_BF16:
-      return convert_back<std::uint16_t>(values, count, out, float_to_bfloat);
+      return convert_back<std::uint16_t>(values, count, out, kToBfloat);
     default:
       return;
   }

@@ -11,10 +11,10 @@ inline float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
   const std::uint32_t magnitude = half & 0x7fffu;
   // Exponent and mantissa, moved to where a float has them, mean a number 2^112 times too small; that is exact for
-  // subnormal numbers too.
-  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
-  const std::uint32_t special = 0x7f800000u | (magnitude << 13);  // infinity and NaN
-  return std::bit_cast<float>(sign | (magnitude < 0x7c00u ? finite : special));
+  // subnormal numbers too. Infinity and NaN get the exponent of their kind, the mantissa is right already.
+  const auto number = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
+  const std::uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+  return std::bit_cast<float>(sign | number | special);
 }
 
 inline float bfloat_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
