@@ -35,7 +35,7 @@ json parse_json(std::string_view text, const std::string& where) {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& error) {
     // The parser quotes what it last read, whatever that was.
-    fail(fmt::format("not valid JSON ({})", to_utf8(std::string_view(error.what()).substr(0, 200))));
+    fail(fmt::format("not valid JSON ({})", json_complaint(error.what())));
   }
   return {};
 }

@@ -67,7 +67,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   bool start_array(std::size_t) override;
   bool end_array() override;
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    fail(fmt::format("the header isn't valid JSON ({})", to_utf8(std::string_view(error.what()).substr(0, 200))));
+    fail(fmt::format("the header isn't valid JSON ({})", json_complaint(error.what())));
   }
 
   [[noreturn]] void fail(std::string_view what) const {
@@ -81,6 +81,7 @@ class HeaderReader final : public nlohmann::json_sax<json> {
   bool expects(std::string_view field) const { return place_ == Place::kTensor && key_ == field; }
   [[noreturn]] void unexpected(std::string_view found) const;
   void enter_ignored();
+  void check_complete(const Entry& entry) const;
 
   std::string path_;
   Place place_ = Place::kStart;
@@ -154,10 +155,23 @@ bool HeaderReader::start_object(std::size_t) {
   return true;
 }
 
+// At once, not when all are read: a long header of empty objects must not become a longer list.
+void HeaderReader::check_complete(const Entry& entry) const {
+  const char* lacks = !entry.has_dtype     ? "dtype"
+                      : !entry.has_shape   ? "shape"
+                      : !entry.has_offsets ? "data_offsets"
+                                           : nullptr;
+  if (lacks) fail(fmt::format("tensor {} has no {}", quote_name(entry.name), lacks));
+  if (entry.offsets.size() != 2) {
+    fail(fmt::format("tensor {} has {} data_offsets, not 2", quote_name(entry.name), entry.offsets.size()));
+  }
+}
+
 bool HeaderReader::end_object() {
   if (place_ == Place::kIgnored) {
     if (--ignored_depth_ == 0) place_ = Place::kTensor;
   } else {
+    if (place_ == Place::kTensor) check_complete(entries.back());
     place_ = place_ == Place::kRoot ? Place::kEnd : Place::kRoot;
   }
   return true;
@@ -248,16 +262,6 @@ SafetensorsHeader parse_safetensors(const MappedFile& file, std::size_t file_ind
   if (text.find('\0') != std::string_view::npos) reader.fail("the header holds a zero byte");
   json::sax_parse(text.begin(), text.end(), &reader);
 
-  for (const Entry& entry : reader.entries) {
-    const char* lacks = !entry.has_dtype     ? "dtype"
-                        : !entry.has_shape   ? "shape"
-                        : !entry.has_offsets ? "data_offsets"
-                                             : nullptr;
-    if (lacks) reader.fail(fmt::format("tensor {} has no {}", quote_name(entry.name), lacks));
-    if (entry.offsets.size() != 2) {
-      reader.fail(fmt::format("tensor {} has {} data_offsets, not 2", quote_name(entry.name), entry.offsets.size()));
-    }
-  }
   std::sort(reader.entries.begin(), reader.entries.end(),
             [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   const auto data = bytes.subspan(8 + length);

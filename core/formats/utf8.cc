@@ -51,4 +51,10 @@ std::string quote_name(std::string_view name) {
   return out;
 }
 
+std::string json_complaint(std::string_view what) {
+  const std::size_t label = what.find("] ");
+  if (what.starts_with('[') && label != std::string_view::npos) what.remove_prefix(label + 2);
+  return to_utf8(what.substr(0, 200));
+}
+
 }  // namespace backplane::formats

@@ -44,7 +44,7 @@ class Bytes {
 class GgufBuilder {
  public:
   std::uint32_t version = 3;
-  std::uint64_t alignment = 32;  // of the data; write general.alignment yourself when it differs
+  std::uint64_t alignment = 32;                     // of the data; write general.alignment yourself when it differs
   std::uint64_t extra_keys = 0, extra_tensors = 0;  // added to the true counts
 
   GgufBuilder& u32(std::string_view key, std::uint32_t value) { return scalar(key, 4, value); }

@@ -28,6 +28,9 @@ class TempFolder {
   std::filesystem::path write(const std::string& name, std::string_view contents) const {
     const auto file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
+    // A new file each time: ext4 flushes to the disk when an old one is rewritten, which a loop of thousands would
+    // feel.
+    std::filesystem::remove(file);
     std::ofstream(file, std::ios::binary) << contents;
     return file;
   }
