@@ -75,7 +75,7 @@ const boost::dll::shared_library& open_library(const std::filesystem::path& path
 // "backplane_plugin_v2" where the library was built for another major version.
 std::string other_entry_point(const boost::dll::shared_library& library) {
   for (int major = 0; major < 32; ++major) {
-    const std::string symbol = "backplane_plugin_v" + std::to_string(major);
+    std::string symbol = "backplane_plugin_v" + std::to_string(major);
     if (major != BP_ABI_MAJOR && library.has(symbol)) return symbol;
   }
   return {};

@@ -75,6 +75,7 @@ std::vector<FoundPlugin> from_folder(const fs::path& folder) {
   }
   std::sort(manifests.begin(), manifests.end());
   std::vector<FoundPlugin> found;
+  found.reserve(manifests.size());
   for (const fs::path& path : manifests) found.push_back(from_manifest(path));
   return found;
 }
