@@ -17,7 +17,7 @@ std::vector<std::byte> bytes_of(const std::vector<double>& values) {
 }  // namespace
 
 DecoderRope::DecoderRope(device::Executor& executor, const DecoderSpec& spec, std::uint32_t max_requests)
-    : spec_(&spec), rows_(max_requests) {
+    : spec_(&spec), rope_context_(spec.rope_context ? spec.rope_context : spec.max_context), rows_(max_requests) {
   const auto rows = static_cast<std::int64_t>(rows_.size());
   for (const RopeSpec& rope : spec.ropes) {
     const std::int64_t pairs = rope.n_dims / 2;
@@ -37,8 +37,8 @@ void DecoderRope::fill(std::size_t row, std::uint64_t planned_length) {
   rows_[row].classes.clear();
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const RopeSpec& rope = spec_->ropes[t];
-    const RopeTable values = rope_table(rope, spec_->max_context, planned_length);
-    rows_[row].classes.push_back(rope_length_class(rope, spec_->max_context, planned_length));
+    const RopeTable values = rope_table(rope, rope_context_, planned_length);
+    rows_[row].classes.push_back(rope_length_class(rope, rope_context_, planned_length));
     std::copy(values.inv_freq.begin(), values.inv_freq.end(),
               inv_freq_[t].begin() + static_cast<std::ptrdiff_t>(row * values.inv_freq.size()));
     scale_[t][row] = values.scale;
@@ -50,7 +50,7 @@ void DecoderRope::fill(std::size_t row, std::uint64_t planned_length) {
 std::int32_t DecoderRope::acquire(std::uint64_t planned_length) {
   std::vector<std::uint64_t> classes;
   for (const RopeSpec& rope : spec_->ropes) {
-    classes.push_back(rope_length_class(rope, spec_->max_context, planned_length));
+    classes.push_back(rope_length_class(rope, rope_context_, planned_length));
   }
   const auto same = [&](const Row& row) { return row.classes == classes; };
   auto it = std::find_if(rows_.begin(), rows_.end(), same);

@@ -28,6 +28,7 @@ class DecoderRope {
   void fill(std::size_t row, std::uint64_t planned_length);
 
   const DecoderSpec* spec_;
+  std::uint64_t rope_context_;
   std::vector<Row> rows_;
   std::vector<device::Rope> tables_;
   std::vector<std::vector<double>> inv_freq_, scale_;  // by table: the host's copies, [rows, n_dims/2] and [rows]

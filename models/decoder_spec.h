@@ -75,7 +75,9 @@ struct DecoderSpec {
   std::uint32_t head_dim = 0;   // of q and k
   std::uint32_t value_dim = 0;  // of v
   std::uint32_t ffn = 0;
-  std::uint32_t max_context = 0;
+  std::uint32_t max_context = 0;   // tokens of a sequence the model is good for
+  std::uint32_t rope_context = 0;  // the positions its config gives, from which rope scaling computes; 0: max_context
+  bool context_is_hard = false;    // learned positions end there; rotary ones only get worse
 
   std::uint32_t norm_kind = BP_NORM_RMS;
   double norm_eps = 1e-5;

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/formats/gguf_rope.h"
+#include "models/rope_tables.h"
 
 namespace backplane::models {
 namespace {
@@ -124,6 +125,8 @@ DecoderSpec llama_like_from_gguf(const Gguf& gguf, const GgufOptions& options) {
   rope.n_dims = static_cast<std::uint32_t>(rope.settings.rotary_dimensions.value_or(spec.head_dim));
   rope.interleaved = options.interleaved_rope;
   spec.ropes.push_back(rope);
+  spec.rope_context = spec.max_context;
+  spec.max_context = stretched_context(rope.settings, spec.max_context);
   spec.embedding = {"token_embd.weight", spec.vocab_size, spec.hidden, 0, false};
   const std::uint32_t layers = layer_count(keys);
   for (std::uint32_t i = 0; i < layers; ++i) {

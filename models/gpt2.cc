@@ -52,6 +52,7 @@ void set_heads(DecoderSpec& spec, std::uint32_t heads, const std::string& where)
   spec.heads = spec.kv_heads = heads;
   spec.head_dim = spec.value_dim = spec.hidden / heads;
   spec.norm_kind = BP_NORM_LAYER;
+  spec.context_is_hard = true;
 }
 
 DecoderSpec from_huggingface(const formats::HuggingFaceFolder& folder) {
@@ -105,6 +106,6 @@ DecoderSpec from_gguf(const formats::Gguf& gguf) {
 
 }  // namespace
 
-Architecture gpt2() { return {"gpt2", {"GPT2LMHeadModel", "gpt2"}, from_gguf, from_huggingface}; }
+Architecture gpt2() { return {"gpt2", {"GPT2LMHeadModel", "GPT2Model", "gpt2"}, from_gguf, from_huggingface}; }
 
 }  // namespace backplane::models

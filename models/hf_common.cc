@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "models/rope_tables.h"
 
 namespace backplane::models {
 namespace {
@@ -173,6 +174,8 @@ DecoderSpec llama_like_from_config(const HfConfig& config, const LlamaOptions& o
   rope.settings = formats::rope_settings_from_config(config).full;
   rope.n_dims = static_cast<std::uint32_t>(spec.head_dim * rope.settings.partial_rotary_factor);
   spec.ropes.push_back(rope);
+  spec.rope_context = spec.max_context;
+  spec.max_context = stretched_context(rope.settings, spec.max_context);
   spec.embedding = {"model.embed_tokens.weight", spec.vocab_size, spec.hidden, 0, false};
   // A forged number of layers must not fill memory: the first missing tensor ends it in check_spec.
   for (std::uint32_t i = 0; i < std::min<std::uint32_t>(layers, 4096); ++i)

@@ -105,9 +105,9 @@ std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device:
   const bp_caps& caps = chosen->caps();
   if (options.page_size == 0 && caps.page_sizes[0] != 0) options.page_size = caps.page_sizes[0];
   options = resolved(std::move(options), file.spec(), chosen->activation_type());
-  if (options.context > file.spec().max_context) {
+  if (file.spec().context_is_hard && options.context > file.spec().max_context) {
     throw Error(ErrorCode::kCapacity,
-                fmt::format("a context of {} is more than the {} the model was made for", options.context,
+                fmt::format("a context of {} is more than the {} positions that the model has", options.context,
                             file.spec().max_context),
                 file.container().path().string(), fmt::format("use --ctx {} or less", file.spec().max_context));
   }

@@ -15,7 +15,8 @@
 namespace backplane::models {
 
 struct LoadOptions {
-  std::uint32_t context = 0;        // tokens a sequence may have; 0: the model's own
+  // Tokens a sequence may have; 0: the model's own. More than that works, worse, unless spec().context_is_hard.
+  std::uint32_t context = 0;
   std::uint32_t max_sequences = 1;  // at once
   std::uint32_t max_step_tokens = 512;
   std::uint32_t page_size = 0;   // tokens of a KV page; 0: what the device likes best, else 16

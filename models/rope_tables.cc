@@ -92,6 +92,12 @@ RopeTable llama3(const RopeSettings& s, std::uint32_t n_dims, std::uint64_t max_
 
 }  // namespace
 
+std::uint32_t stretched_context(const RopeSettings& s, std::uint32_t max_context) {
+  if (s.type != "linear" && s.type != "dynamic" && s.type != "yarn") return max_context;  // the config's already is
+  const double reach = std::min(s.factor * static_cast<double>(original_context(s, max_context)), 2147483647.0);
+  return std::max(max_context, static_cast<std::uint32_t>(reach));
+}
+
 std::uint64_t rope_length_class(const RopeSpec& spec, std::uint64_t max_context, std::uint64_t planned_length) {
   const RopeSettings& s = spec.settings;
   if (s.type == "dynamic") return std::max(planned_length, max_context) - max_context;

@@ -18,6 +18,9 @@ struct RopeTable {
 // 2023); LongRoPE (Ding et al. 2024); Llama 3.1's.
 RopeTable rope_table(const RopeSpec& spec, std::uint64_t max_context, std::uint64_t planned_length);
 
+// The tokens a sequence may have where a scaling reaches beyond the positions its config gives.
+std::uint32_t stretched_context(const formats::RopeSettings& settings, std::uint32_t max_context);
+
 // Requests with the same class get the same table; it is 0 for all where length doesn't matter.
 std::uint64_t rope_length_class(const RopeSpec& spec, std::uint64_t max_context, std::uint64_t planned_length);
 
