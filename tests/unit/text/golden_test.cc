@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "core/formats/tokenizer_bundle.h"
-#include "core/text/utf8.h"
 #include "tests/unit/text/test_data.h"
 
 namespace backplane::text {
@@ -72,7 +71,7 @@ std::string joined_qwen(const fs::path& folder) {
 TEST(QwenTest, EncodesAndDecodes) {
   const fs::path folder = shared_data() / "tokenizers/qwen";
   SKIP_WITHOUT(folder);
-  const ScratchFolder scratch("qwen");
+  const test::TempFolder scratch;
   const auto bundle = load_tokenizer(scratch.write("tokenizer.json", joined_qwen(folder)));
   for (const json& row : read_json_lines(shared_data() / "vectors/golden/qwen2.jsonl")) {
     const auto input = row["text"].get<std::string>();
@@ -144,22 +143,6 @@ TEST(ModelFolderTest, TokenizerCases) {
     }
   }
   EXPECT_GT(count, 30);
-}
-
-TEST(Utf8DataTest, ReplacesMaximalSubparts) {
-  const fs::path path = shared_data() / "text/utf8/invalid_utf8.jsonl";
-  SKIP_WITHOUT(path);
-  const auto rows = read_json_lines(path);
-  ASSERT_GT(rows.size(), 100u);
-  for (const json& row : rows) {
-    std::string bytes;
-    const auto hex = row["hex"].get<std::string>();
-    for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-      bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
-    }
-    EXPECT_EQ(to_valid_utf8(bytes), row["replaced"].get<std::string>()) << hex;
-    EXPECT_EQ(to_valid_utf8(bytes) == bytes, row["valid"].get<bool>()) << hex;
-  }
 }
 
 }  // namespace
