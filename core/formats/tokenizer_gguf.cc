@@ -70,7 +70,8 @@ TokenId read_id(const Gguf& gguf, const std::string& name, const text::Tokenizer
   const std::string key = "tokenizer.ggml." + name + "_token_id";
   if (!gguf.has(key)) return text::kNoToken;
   const std::int64_t id = gguf.get_i64(key);
-  if (id == -1 || id == 0xFFFFFFFF) return text::kNoToken;  // how some writers say "none"
+  const bool optional = name != "bos" && name != "eos";
+  if (optional && (id == -1 || id == 0xFFFFFFFF)) return text::kNoToken;  // how some writers say "none"
   if (id < 0 || static_cast<std::uint64_t>(id) >= spec.pieces.size()) {
     refuse(key + " is " + std::to_string(id) + ", with " + std::to_string(spec.pieces.size()) + " tokens", spec);
   }
@@ -112,7 +113,7 @@ void read_scores(const Gguf& gguf, text::TokenizerSpec& spec) {
   const bool prefix = gguf.get_bool("tokenizer.ggml.add_space_prefix", true);
   spec.normalizer.emplace_back(text::SentencePieceStep{
       .dummy_prefix = prefix, .remove_extra_spaces = false, .charsmap = nullptr, .user_defined = nullptr});
-  spec.strip_leading_space = prefix;
+  spec.leading_space = prefix ? text::LeadingSpace::kDropOne : text::LeadingSpace::kKeep;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <unordered_map>
 
 #include "core/base/error.h"
 #include "core/base/mapped_file.h"
@@ -168,32 +168,50 @@ void read_json_model(JsonElement root, text::TokenizerSpec& spec) {
   }
 }
 
+namespace {
+
+// The ids of those added tokens that the model's vocabulary has as well: there they count, whatever "id" says.
+std::unordered_map<std::string_view, TokenId> find_in_vocab(simdjson::dom::array tokens,
+                                                            const text::TokenizerSpec& spec) {
+  std::unordered_map<std::string_view, TokenId> ids;
+  for (const JsonElement token : tokens) ids.emplace(json_text(token, "content", "", spec.where), text::kNoToken);
+  for (std::size_t id = 0; id < spec.pieces.size(); ++id) {
+    const auto found = ids.find(spec.pieces[id]);
+    if (found != ids.end()) found->second = static_cast<TokenId>(id);
+  }
+  return ids;
+}
+
+}  // namespace
+
 void read_json_added_tokens(JsonElement root, text::TokenizerSpec& spec) {
   JsonElement field;
   if (!json_field(root, "added_tokens", field)) return;
   simdjson::dom::array tokens;
   if (field.get(tokens) != simdjson::SUCCESS) json_refuse("\"added_tokens\" isn't a list", spec.where);
+  const auto in_vocab = find_in_vocab(tokens, spec);
   const std::size_t count = spec.pieces.size() + tokens.size();
   for (const JsonElement token : tokens) {
     text::AddedToken added = read_added_token(token, spec);
     JsonElement id;
     if (added.content.empty()) continue;  // matches nothing
     if (!json_field(token, "id", id)) json_refuse("an added token has no id", spec.where);
-    const std::size_t at = place_id(id, count, added.content, spec);
     const std::string_view content = json_text(token, "content", "", spec.where);
-    const bool fresh = spec.pieces[at].empty();
-    if (!fresh && spec.pieces[at] != content) {
-      json_refuse("the id " + std::to_string(at) + " belongs to " + quote_name(spec.pieces[at]) +
+    added.id = in_vocab.at(content);
+    const bool fresh = added.id == text::kNoToken;
+    if (fresh) added.id = static_cast<TokenId>(place_id(id, count, content, spec));
+    std::string_view& piece = spec.pieces[added.id];
+    if (!piece.empty() && piece != content) {
+      json_refuse("the id " + std::to_string(added.id) + " belongs to " + quote_name(piece) +
                       " and to the added token " + quote_name(content),
                   spec.where);
     }
-    spec.pieces[at] = content;
+    piece = content;
     if (added.special) {
-      spec.kinds[at] = static_cast<TokenId>(at) == spec.special.unk ? PieceKind::kUnknown : PieceKind::kControl;
+      spec.kinds[added.id] = added.id == spec.special.unk ? PieceKind::kUnknown : PieceKind::kControl;
     } else if (fresh) {
-      spec.kinds[at] = PieceKind::kUserDefined;
+      spec.kinds[added.id] = PieceKind::kUserDefined;
     }
-    added.id = static_cast<TokenId>(at);
     spec.added_tokens.push_back(std::move(added));
   }
 }

@@ -285,9 +285,11 @@ void read_json_decoder(JsonElement root, text::TokenizerSpec& spec) {
       if (json_text(step, "content", "", spec.where) != " " || start < 0 || start > 1 || stop != 0) {
         json_refuse("the decoder Strip is only supported for one space at the start", spec.where);
       }
-      spec.strip_leading_space = start == 1;
+      spec.leading_space = start == 1 ? text::LeadingSpace::kDropOne : text::LeadingSpace::kKeep;
     } else if (type == "Metaspace") {
-      spec.strip_leading_space = read_metaspace(step, spec.where).prepend != text::MetaspaceStep::Prepend::kNever;
+      const auto prepend = read_metaspace(step, spec.where).prepend;
+      spec.leading_space =
+          prepend == text::MetaspaceStep::Prepend::kNever ? text::LeadingSpace::kKeep : text::LeadingSpace::kDropOne;
       spec.alphabet = text::PieceAlphabet::kMetaspace;
     } else if (type != "ByteLevel" && type != "ByteFallback" && type != "Fuse") {
       refuse_type("decoder", type, spec.where);

@@ -213,7 +213,9 @@ TokenizerBundle load_sentence_piece(const std::filesystem::path& path, Tokenizer
   if (spec.pieces.empty()) refuse("this isn't a SentencePiece model: it has no pieces", spec.where);
   check_model_type(trainer.model_type, spec.where);
   normalizer.space_is_suffix = trainer.space_is_suffix;
-  spec.strip_leading_space = normalizer.dummy_prefix && !normalizer.space_is_suffix;
+  spec.leading_space = normalizer.remove_extra_spaces ? text::LeadingSpace::kDropEach
+                       : normalizer.dummy_prefix      ? text::LeadingSpace::kDropOne
+                                                      : text::LeadingSpace::kKeep;
   spec.normalizer.emplace_back(std::move(normalizer));
   set_special(trainer, spec);
   if (!settings.add_bos) settings.add_bos = true;  // what loaders of such models do unless told otherwise

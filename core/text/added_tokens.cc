@@ -1,5 +1,6 @@
 #include "core/text/added_tokens.h"
 
+#include "core/text/regex.h"
 #include "core/text/unicode_class.h"
 #include "core/text/utf8.h"
 
@@ -18,9 +19,12 @@ std::size_t character_before(std::string_view text, std::size_t end) {
   return decode_code_point(text, at).size == end - at ? at : end - 1;
 }
 
+// \w as Unicode's annex on regular expressions defines it.
 bool is_word(std::string_view text, std::size_t at) {
-  const CharClass kind = class_at(text, at);
-  return kind == CharClass::kLetter || kind == CharClass::kNumber || text[at] == '_';
+  static const Regex word("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", "word characters");
+  bool found = false;
+  word.for_each_match(text.substr(at, decode_code_point(text, at).size), [&](auto, auto) { found = true; });
+  return found;
 }
 
 }  // namespace

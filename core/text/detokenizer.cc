@@ -7,19 +7,11 @@
 namespace backplane::text {
 
 Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, Options options)
-    : tokenizer_(std::move(tokenizer)),
-      skip_special_(options.skip_special),
-      strip_space_(options.at_start && tokenizer_->strips_leading_space()) {}
+    : tokenizer_(std::move(tokenizer)), skip_special_(options.skip_special), at_start_(options.at_start) {}
 
 std::string Detokenizer::push(TokenId id) {
-  std::string_view bytes = tokenizer_->token_bytes(id);
-  const bool special = tokenizer_->is_special(id);
-  if (special && skip_special_) return {};
-  if (strip_space_ && !bytes.empty()) {
-    strip_space_ = false;
-    if (bytes.front() == ' ' && !special) bytes.remove_prefix(1);
-  }
-  held_.append(bytes);
+  if (skip_special_ && tokenizer_->is_special(id)) return {};
+  held_.append(tokenizer_->shown_bytes(id, at_start_));
   std::string ready = std::move(held_);
   held_ = ready.substr(ready.size() - incomplete_tail(ready));
   ready.resize(ready.size() - held_.size());
@@ -27,7 +19,7 @@ std::string Detokenizer::push(TokenId id) {
 }
 
 std::string Detokenizer::flush() {
-  strip_space_ = false;
+  at_start_ = false;
   return to_valid_utf8(std::exchange(held_, {}));
 }
 

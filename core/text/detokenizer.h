@@ -32,7 +32,7 @@ class Detokenizer {
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
-  bool strip_space_;
+  bool at_start_;
   std::string held_;
 };
 

@@ -51,14 +51,13 @@ PreTokenizer::Spans PreTokenizer::cut(std::string_view text) const {
   for (const PreTokenizerStep& step : steps_) {
     if (!cuts_text(step)) continue;
     finer.clear();
-    for (const Span span : spans) {
-      if (const auto* split = std::get_if<SplitStep>(&step)) {
-        split_one(*split, text, span, finer);
-      } else if (const auto* metaspace = std::get_if<MetaspaceStep>(&step)) {
-        split_marks(*metaspace, text, span, finer);
-      } else {
-        scan(Scanner(std::get<ScannerStep>(step).kind), text, span, finer);
-      }
+    if (const auto* split = std::get_if<SplitStep>(&step)) {
+      split_all(*split, text, spans, finer);
+    } else if (const auto* metaspace = std::get_if<MetaspaceStep>(&step)) {
+      for (const Span span : spans) split_marks(*metaspace, text, span, finer);
+    } else {
+      const Scanner scanner(std::get<ScannerStep>(step).kind);
+      for (const Span span : spans) scan(scanner, text, span, finer);
     }
     spans.swap(finer);
   }
@@ -83,7 +82,13 @@ void PreTokenizer::split_marks(const MetaspaceStep& step, std::string_view text,
   }
 }
 
-void PreTokenizer::split_one(const SplitStep& step, std::string_view text, Span span, Spans& out) {
+void PreTokenizer::split_all(const SplitStep& step, std::string_view text, const Spans& spans, Spans& out) {
+  Regex::Search search(*step.regex);
+  for (const Span span : spans) split_one(step, search, text, span, out);
+}
+
+void PreTokenizer::split_one(const SplitStep& step, Regex::Search& search, std::string_view text, Span span,
+                             Spans& out) {
   struct Part {
     Span span;
     bool delimiter;
@@ -93,7 +98,7 @@ void PreTokenizer::split_one(const SplitStep& step, std::string_view text, Span 
   const auto add = [&](std::size_t begin, std::size_t end, bool match) {
     if (begin < end) parts.push_back({{begin, end}, match != step.invert});
   };
-  step.regex->for_each_match(text.substr(span.begin, span.end - span.begin), [&](std::size_t begin, std::size_t end) {
+  search.for_each_match(text.substr(span.begin, span.end - span.begin), [&](std::size_t begin, std::size_t end) {
     add(done, span.begin + begin, false);
     add(span.begin + begin, span.begin + end, true);
     done = span.begin + end;

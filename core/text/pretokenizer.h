@@ -74,7 +74,8 @@ class PreTokenizer {
   std::string change(std::string_view text, bool first) const;
   Spans cut(std::string_view text) const;
   static void scan(const Scanner& scanner, std::string_view text, Span span, Spans& out);
-  static void split_one(const SplitStep& step, std::string_view text, Span span, Spans& out);
+  static void split_all(const SplitStep& step, std::string_view text, const Spans& spans, Spans& out);
+  static void split_one(const SplitStep& step, Regex::Search& search, std::string_view text, Span span, Spans& out);
   static void split_marks(const MetaspaceStep& step, std::string_view text, Span span, Spans& out);
 
   std::vector<PreTokenizerStep> steps_;

@@ -56,8 +56,10 @@ std::string translate(std::string_view pattern, std::string_view where) {
   return out;
 }
 
-struct MatchState {
-  explicit MatchState(const pcre2_code* code)
+}  // namespace
+
+struct Regex::Search::State {
+  explicit State(const pcre2_code* code)
       : data(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free),
         context(pcre2_match_context_create(nullptr), pcre2_match_context_free) {
     if (!data || !context) throw Error(ErrorCode::kCapacity, "out of memory for a regular expression");
@@ -66,8 +68,6 @@ struct MatchState {
   std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data;
   std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context;
 };
-
-}  // namespace
 
 Regex::Regex(std::string_view pattern, std::string_view where) : pattern_(pattern), where_(where) {
   if (pattern.size() > kMaxPattern) refuse("more than 16384 bytes", pattern.substr(0, 80), where);
@@ -88,19 +88,28 @@ Regex::Regex(std::string_view pattern, std::string_view where) : pattern_(patter
 }
 
 void Regex::for_each_match(std::string_view text, const std::function<void(std::size_t, std::size_t)>& found) const {
-  const auto* code = static_cast<const pcre2_code*>(code_.get());
-  const MatchState state(code);
-  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(state.data.get());
+  Search(*this).for_each_match(text, found);
+}
+
+Regex::Search::Search(const Regex& regex)
+    : regex_(regex), state_(std::make_unique<State>(static_cast<const pcre2_code*>(regex.code_.get()))) {}
+
+Regex::Search::~Search() = default;
+
+void Regex::Search::for_each_match(std::string_view text, const std::function<void(std::size_t, std::size_t)>& found) {
+  const auto* code = static_cast<const pcre2_code*>(regex_.code_.get());
+  const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(state_->data.get());
   for (std::size_t at = 0; at < text.size();) {
     const int found_groups = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
-                                         PCRE2_NOTEMPTY, state.data.get(), state.context.get());
+                                         PCRE2_NOTEMPTY, state_->data.get(), state_->context.get());
     if (found_groups == PCRE2_ERROR_NOMATCH) return;
     if (found_groups < 0) {
       char message[256] = "";
       pcre2_get_error_message(found_groups, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof(message));
-      refuse(message, pattern_, where_);
+      refuse(message, regex_.pattern_, regex_.where_);
     }
-    if (bounds[1] <= at || bounds[0] > bounds[1]) refuse("a match that moves backwards (\\K)", pattern_, where_);
+    if (bounds[1] <= at || bounds[0] > bounds[1])
+      refuse("a match that moves backwards (\\K)", regex_.pattern_, regex_.where_);
     found(bounds[0], bounds[1]);
     at = bounds[1];
   }

@@ -19,6 +19,19 @@ class Regex {
   // Error{kBadFile} when the pattern backtracks without end.
   void for_each_match(std::string_view text, const std::function<void(std::size_t, std::size_t)>& found) const;
 
+  // The memory of a search, for many short texts. One thread at a time; the regex must outlive it.
+  class Search {
+   public:
+    explicit Search(const Regex& regex);
+    ~Search();
+    void for_each_match(std::string_view text, const std::function<void(std::size_t, std::size_t)>& found);
+
+   private:
+    struct State;
+    const Regex& regex_;
+    std::unique_ptr<State> state_;
+  };
+
   const std::string& pattern() const { return pattern_; }
 
  private:

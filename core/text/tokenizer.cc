@@ -31,7 +31,7 @@ Tokenizer::Tokenizer(TokenizerSpec spec)
       prefix_(std::move(spec.prefix)),
       suffix_(std::move(spec.suffix)),
       is_special_(vocabulary_.size()),
-      strip_leading_space_(spec.strip_leading_space) {
+      leading_space_(spec.leading_space) {
   check_ids(spec);
   if (spec.model == TokenizerSpec::Model::kMerges) {
     merges_ = std::make_unique<BpeModel>(vocabulary_, spec.merges, spec.bpe, spec.where);
@@ -137,17 +137,21 @@ void Tokenizer::encode_normalized(std::string_view text, bool first, std::vector
 std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions options) const {
   std::string out;
   out.reserve(ids.size() * 4);
-  bool at_start = strip_leading_space_;
+  bool at_start = true;
   for (const TokenId id : ids) {
-    std::string_view bytes = token_bytes(id);
-    if (options.skip_special && is_special_[id]) continue;
-    if (at_start && !bytes.empty()) {
-      at_start = false;
-      if (bytes.front() == ' ' && !is_special_[id]) bytes.remove_prefix(1);
-    }
-    out.append(bytes);
+    check_id(id);
+    if (!options.skip_special || !is_special_[id]) out.append(shown_bytes(id, at_start));
   }
   return out;
+}
+
+std::string_view Tokenizer::shown_bytes(TokenId id, bool& at_start) const {
+  std::string_view bytes = token_bytes(id);
+  if (!at_start || bytes.empty()) return bytes;
+  const bool drop = leading_space_ != LeadingSpace::kKeep && bytes.front() == ' ' && !is_special_[id];
+  if (drop) bytes.remove_prefix(1);
+  at_start = leading_space_ == LeadingSpace::kDropEach && bytes.empty();
+  return bytes;
 }
 
 void Tokenizer::check_id(TokenId id) const {

@@ -54,8 +54,10 @@ class Tokenizer {
   // What add_special puts before and behind a text.
   bool add_bos() const { return !prefix_.empty(); }
   bool add_eos() const { return !suffix_.empty(); }
-  // True when decoding from the start of a text drops the one space that encoding has put there.
-  bool strips_leading_space() const { return strip_leading_space_; }
+  LeadingSpace leading_space() const { return leading_space_; }
+  // token_bytes(id) without the space that decoding drops at the start of a text. `at_start` is true at first, where a
+  // text starts, and becomes false when nothing is dropped any more; the id is one that is shown.
+  std::string_view shown_bytes(TokenId id, bool& at_start) const;
   // The id of a token by its text in the file, or kNoToken; takes a scan of the vocabulary.
   TokenId find(std::string_view piece) const { return vocabulary_.find_piece(piece); }
 
@@ -76,7 +78,7 @@ class Tokenizer {
   SpecialTokens special_;
   std::vector<TokenId> prefix_, suffix_;
   std::vector<bool> is_special_;
-  bool strip_leading_space_;
+  LeadingSpace leading_space_;
   bool split_words_ = false;
 };
 

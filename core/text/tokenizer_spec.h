@@ -1,6 +1,7 @@
 // All that a tokenizer file says, in one form: what the file readers fill in and text::Tokenizer is made from.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,13 @@ struct SpecialTokens {
   std::vector<TokenId> end_of_generation;  // every id after which a model has nothing more to say; sorted
 };
 
+// What decoding does to spaces at the start of a text, where encoding may have put one or taken some away.
+enum class LeadingSpace : std::uint8_t {
+  kKeep,
+  kDropOne,  // the first token's
+  kDropEach  // one of every token's until something else comes: what SentencePiece does where extra spaces are removed
+};
+
 struct TokenizerSpec {
   std::string where;  // the file, for messages
 
@@ -43,7 +51,7 @@ struct TokenizerSpec {
 
   SpecialTokens special;
   std::vector<TokenId> prefix, suffix;  // what add_special puts around a text
-  bool strip_leading_space = false;     // decoding leaves out the first space, which encoding has put there
+  LeadingSpace leading_space = LeadingSpace::kKeep;
 };
 
 }  // namespace backplane::text

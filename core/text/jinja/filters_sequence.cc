@@ -103,7 +103,7 @@ class Group final : public Object {
  public:
   Group(Value grouper, Value list) : pair_(Value::tuple({std::move(grouper), std::move(list)})) {}
   std::string type_name() const override { return "_GroupTuple"; }
-  std::string repr() const override { return jinja::repr(pair_); }
+  std::string repr() override { return jinja::repr(pair_); }
   std::optional<std::size_t> length() const override { return 2; }
   bool iterable() const override { return true; }
   Values take_elements() override { return pair_.items(); }

@@ -31,6 +31,13 @@ std::string title_words(std::string_view text) {
   return out;
 }
 
+Value filter_title(Interpreter&, const Value& self, const Arguments& arguments) {
+  Bound("title", arguments, {});
+  std::string text = to_text(self);
+  charge_steps(text.size() / 16);
+  return Value::string(title_words(text));
+}
+
 Value filter_trim(Interpreter&, const Value& self, const Arguments& arguments) {
   Bound bound("trim", arguments, {"chars"});
   if (!bound.is_none(0) && !bound.at(0).is_string()) fail("strip arg must be None or str");
@@ -80,7 +87,11 @@ Value filter_truncate(Interpreter&, const Value& self, const Arguments& argument
   Int end_length = static_cast<Int>(count_code_points(end));
   if (limit < end_length) fail("expected length >= " + int_text(end_length) + ", got " + int_text(limit));
   if (leeway < 0) fail("expected leeway >= 0, got " + int_text(leeway));
-  if (!self.is_string()) fail("object of type '" + type_name(self) + "' has no len()");
+  if (!self.is_string()) {
+    // Whatever has a length passes while it is short enough.
+    if (static_cast<Int>(length(self)) - leeway <= limit) return self;
+    fail("'" + type_name(self) + "' object can't be truncated");
+  }
   std::vector<std::string_view> letters = split_code_points(self.as_string());
   charge_steps(letters.size() / 8);
   // Compared in this way so that no huge argument overflows.
@@ -158,7 +169,7 @@ const NativeTable& text_filters() {
       {"indent", filter_indent},
       {"lower", filter_map_text<to_lower>},
       {"replace", filter_replace},
-      {"title", filter_map_text<title_words>},
+      {"title", filter_title},
       {"trim", filter_trim},
       {"truncate", filter_truncate},
       {"upper", filter_map_text<to_upper>},

@@ -32,7 +32,9 @@ class PercentFormatter {
 
  private:
   // Python lets a mapping or list go unused, as it could have been addressed by name.
-  bool accepts_unused() const { return arguments_.is(Kind::kDict) || arguments_.is(Kind::kList); }
+  bool accepts_unused() const {
+    return arguments_.is(Kind::kDict) || arguments_.is(Kind::kList) || arguments_.is_undefined();
+  }
 
   const Value& next_argument() {
     if (!arguments_.is(Kind::kTuple)) {
@@ -157,7 +159,7 @@ class BraceFormatter {
   explicit BraceFormatter(const Arguments& arguments) : arguments_(arguments) {}
 
   std::string run(std::string_view format, int nesting = 0) {
-    if (nesting > 1) fail("Max string recursion exceeded");
+    if (nesting > 2) fail("Max string recursion exceeded");
     std::string out;
     for (std::size_t at = 0; at < format.size();) {
       char c = format[at];

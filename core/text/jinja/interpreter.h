@@ -92,7 +92,7 @@ class Macro final : public Object {
  public:
   Macro(const MacroBody& body, Scope& scope) : body_(body), scope_(scope) {}
   std::string type_name() const override { return "Macro"; }
-  std::string repr() const override { return "<Macro '" + body_.name + "'>"; }
+  std::string repr() override { return "<Macro '" + body_.name + "'>"; }
   bool callable() const override { return true; }
   std::optional<Value> attribute(const std::string& name, const Value& self) override;
   Value call(Interpreter& in, const Arguments& arguments) override;

@@ -6,6 +6,7 @@
 
 #include "core/text/jinja/template_error.h"
 #include "core/text/jinja/unicode.h"
+#include "core/text/jinja/value.h"
 
 namespace backplane::text::jinja {
 namespace {
@@ -43,6 +44,14 @@ class Lexer {
 
  private:
   [[noreturn]] void fault(std::string message) const { throw SyntaxFault{std::move(message), line_}; }
+
+  [[noreturn]] void unexpected_char() const {
+    std::size_t end = at_;
+    next_code_point(source_, end);
+    std::string c = repr(Value::string(source_.substr(at_, end - at_)));
+    fault("unexpected char " + c + " at " +
+          std::to_string(count_code_points(std::string_view(source_).substr(0, at_))));
+  }
 
   bool starts(std::string_view what) const { return std::string_view(source_).substr(at_, what.size()) == what; }
   char peek(std::size_t ahead = 0) const { return at_ + ahead < source_.size() ? source_[at_ + ahead] : '\0'; }
@@ -266,7 +275,7 @@ class Lexer {
         value.push_back(source_[i++]);
       }
     }
-    if (i >= source_.size()) fault("unexpected char \"" + std::string(1, quote) + "\"");
+    if (i >= source_.size()) unexpected_char();
     add(TokenType::kString, value);
     advance(i + 1 - at_);
     return true;
@@ -322,9 +331,7 @@ class Lexer {
                                                                     ">",  "<",  "=",  ".",  ":",  "|",  ","};
     auto found = std::find_if(kOperators.begin(), kOperators.end(), [&](std::string_view op) { return starts(op); });
     if (found == kOperators.end()) {
-      std::size_t end = at_;
-      next_code_point(source_, end);
-      fault("unexpected char '" + source_.substr(at_, end - at_) + "' at " + std::to_string(at_));
+      unexpected_char();
     }
     std::string op(*found);
     if (op == "(" || op == "[" || op == "{") open_brackets.push_back(op == "(" ? ')' : op == "[" ? ']' : '}');
@@ -359,6 +366,12 @@ std::string describe(const Token& token) {
       return "end of statement block";
     case TokenType::kEnd:
       return "end of template";
+    case TokenType::kString:
+      return "string";
+    case TokenType::kInt:
+      return "integer";
+    case TokenType::kFloat:
+      return "float";
     default:
       return token.text;
   }

@@ -68,7 +68,11 @@ std::size_t Loop::count() {
   return *count_;
 }
 
-std::string Loop::repr() const { return "<LoopContext " + int_text(index0_ + 1) + ">"; }
+std::string Loop::repr() {
+  // The count may have to evaluate the condition of the elements to come, which Python's does too.
+  Int total = static_cast<Int>(count());
+  return "<LoopContext " + int_text(index0_ + 1) + "/" + int_text(total) + ">";
+}
 
 std::optional<Value> Loop::attribute(const std::string& name, const Value& self) {
   auto integer = [](Int value) { return Value::integer(value); };

@@ -19,7 +19,7 @@ class Loop final : public Object {
   void finish();
 
   std::string type_name() const override { return "LoopContext"; }
-  std::string repr() const override;
+  std::string repr() override;
   std::optional<Value> attribute(const std::string& name, const Value& self) override;
   bool callable() const override { return true; }
   Value call(Interpreter& in, const Arguments& arguments) override;  // a recursive loop's loop(children)

@@ -13,6 +13,13 @@ constexpr auto kNpos = std::string_view::npos;
 
 Value text_value(std::string_view text) { return Value::string(std::string(text)); }
 
+// Parts of a safe text are safe.
+Values marked(Values parts, const Value& whole) {
+  if (!whole.is_safe()) return parts;
+  for (Value& part : parts) part = Value::string(part.as_string(), true);
+  return parts;
+}
+
 // --- Case and classes ------------------------------------------------------------------------------------------
 
 template <std::string (*map)(std::string_view)>
@@ -220,7 +227,7 @@ void split_at_space(std::string_view text, Int most, Values& parts) {
     std::size_t end = 0;
     std::size_t next = 0;
     while (next < text.size() && !is_space(next_code_point(text, next))) end = next;
-    if (most == 0) end = strip(text, Side::kRight).size();
+    if (most == 0) end = text.size();
     parts.push_back(text_value(text.substr(0, end)));
     --most;
     text = strip(text.substr(end), Side::kLeft);
@@ -283,7 +290,7 @@ Value str_split(Interpreter&, const Value& self, const Arguments& arguments) {
     if (separator.empty()) fail("empty separator");
     back ? split_back_at(text, separator, most, parts) : split_at(text, separator, most, parts);
   }
-  return Value::list(std::move(parts));
+  return Value::list(marked(std::move(parts), self));
 }
 
 Value str_splitlines(Interpreter&, const Value& self, const Arguments& arguments) {
@@ -293,7 +300,7 @@ Value str_splitlines(Interpreter&, const Value& self, const Arguments& arguments
   for (std::string_view line : split_lines(self.as_string(), bound.boolean(0, false))) {
     lines.push_back(text_value(line));
   }
-  return Value::list(std::move(lines));
+  return Value::list(marked(std::move(lines), self));
 }
 
 template <bool back>
@@ -304,13 +311,13 @@ Value str_partition(Interpreter&, const Value& self, const Arguments& arguments)
   if (separator.empty()) fail("empty separator");
   charge_scan(text.size());
   std::size_t at = back ? find_last(text, separator) : find_text(text, separator);
-  if (at == kNpos) {
-    Value whole = text_value(text);
-    Value none = text_value("");
-    return back ? Value::tuple({none, none, whole}) : Value::tuple({whole, none, none});
+  Values parts = {text_value(text), text_value(""), text_value("")};
+  if (at != kNpos) {
+    parts = {text_value(text.substr(0, at)), text_value(separator), text_value(text.substr(at + separator.size()))};
+  } else if (back) {
+    std::swap(parts[0], parts[2]);
   }
-  return Value::tuple(
-      {text_value(text.substr(0, at)), text_value(separator), text_value(text.substr(at + separator.size()))});
+  return Value::tuple(marked(std::move(parts), self));
 }
 
 Value str_join(Interpreter&, const Value& self, const Arguments& arguments) {

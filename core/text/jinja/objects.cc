@@ -31,14 +31,14 @@ Value cycler_reset(Interpreter&, const Value& self, const Arguments&) {
 
 }  // namespace
 
-std::string Object::repr() const { return "<" + type_name() + " object>"; }
+std::string Object::repr() { return "<" + type_name() + " object>"; }
 
 Value Object::call(Interpreter&, const Arguments&) { fail("'" + type_name() + "' object is not callable"); }
 
 Range::Range(Int start, Int stop, Int step)
     : start_(start), stop_(stop), step_(step), count_(count_range(start, stop, step)) {}
 
-std::string Range::repr() const {
+std::string Range::repr() {
   std::string text = "range(" + int_text(start_) + ", " + int_text(stop_);
   return text + (step_ == 1 ? ")" : ", " + int_text(step_) + ")");
 }
@@ -65,7 +65,7 @@ View::View(std::string type, Values items)
   charge_bytes(items_.size() * sizeof(Value));
 }
 
-std::string View::repr() const { return type_ + "(" + jinja::repr(Value::list(items_)) + ")"; }
+std::string View::repr() { return type_ + "(" + jinja::repr(Value::list(items_)) + ")"; }
 
 Iterator::Iterator(std::string type, Values items)
     : type_(std::move(type)), items_(std::move(items)), depth_(depth_above(items_)) {
@@ -83,7 +83,7 @@ std::optional<Value> Iterator::take_first() {
   return items_[next_++];
 }
 
-std::string Namespace::repr() const { return "<Namespace " + jinja::repr(Value::dict(attributes_)) + ">"; }
+std::string Namespace::repr() { return "<Namespace " + jinja::repr(Value::dict(attributes_)) + ">"; }
 
 std::optional<Value> Namespace::attribute(const std::string& name, const Value&) {
   const Value* found = attributes_.find(name);
@@ -123,7 +123,7 @@ Value Joiner::call(Interpreter&, const Arguments&) {
 Native::Native(std::string name, NativeCode code, Value self)
     : name_(std::move(name)), code_(code), self_(std::move(self)), depth_(depth_above({self_})) {}
 
-std::string Native::repr() const {
+std::string Native::repr() {
   return self_.is_none() ? "<function " + name_ + ">"
                          : "<built-in method " + name_ + " of " + jinja::type_name(self_) + " object>";
 }

@@ -18,7 +18,7 @@ class Object {
  public:
   virtual ~Object() = default;
   virtual std::string type_name() const = 0;
-  virtual std::string repr() const;
+  virtual std::string repr();
   virtual bool truthy() const { return true; }
   virtual std::optional<std::size_t> length() const { return std::nullopt; }
   virtual bool iterable() const { return false; }
@@ -38,7 +38,7 @@ class Range final : public Object {
  public:
   Range(Int start, Int stop, Int step);  // Fault if it has more than kMaxRange elements
   std::string type_name() const override { return "range"; }
-  std::string repr() const override;
+  std::string repr() override;
   bool truthy() const override { return count_ > 0; }
   std::optional<std::size_t> length() const override { return count_; }
   bool iterable() const override { return true; }
@@ -56,7 +56,7 @@ class View final : public Object {
  public:
   View(std::string type, Values items);
   std::string type_name() const override { return type_; }
-  std::string repr() const override;
+  std::string repr() override;
   bool truthy() const override { return !items_.empty(); }
   std::optional<std::size_t> length() const override { return items_.size(); }
   bool iterable() const override { return true; }
@@ -91,7 +91,7 @@ class Namespace final : public Object {
  public:
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string type_name() const override { return "Namespace"; }
-  std::string repr() const override;
+  std::string repr() override;
   std::optional<Value> attribute(const std::string& name, const Value& self) override;
   void set(const std::string& name, Value value);
   void release() override { attributes_ = Dict(); }
@@ -136,7 +136,7 @@ class Native final : public Object {
  public:
   Native(std::string name, NativeCode code, Value self = {});
   std::string type_name() const override { return "builtin_function_or_method"; }
-  std::string repr() const override;
+  std::string repr() override;
   bool callable() const override { return true; }
   Value call(Interpreter& interpreter, const Arguments& arguments) override;
   int depth() const override { return depth_; }

@@ -72,7 +72,9 @@ double float_modulo(double a, double b) {
 Value integer_binary(BinaryOp op, Int a, Int b) {
   bool divides = op == BinaryOp::kDivide || op == BinaryOp::kFloorDivide || op == BinaryOp::kModulo;
   if (divides && b == 0) {
-    fail(op == BinaryOp::kDivide ? "division by zero" : "integer division or modulo by zero");
+    fail(op == BinaryOp::kDivide   ? "division by zero"
+         : op == BinaryOp::kModulo ? "integer modulo by zero"
+                                   : "integer division or modulo by zero");
   }
   switch (op) {
     case BinaryOp::kAdd:

@@ -1,5 +1,7 @@
 #include "core/text/jinja/parser.h"
 
+#include <algorithm>
+
 namespace backplane::text::jinja {
 
 Parser::Parser(std::string_view source) {
@@ -19,20 +21,25 @@ void Parser::fault(const std::string& message) const { fault_at(message, current
 
 void Parser::fault_at(const std::string& message, int line) const { throw SyntaxFault{message, line}; }
 
-void Parser::unknown_tag(const Token& token) const {
-  std::string message = "Encountered unknown tag '" + token.text + "'.";
+// Says which tag is missing, after an unknown `tag` or (empty) at the end of the template.
+void Parser::unclosed(std::string message, std::string_view tag, int line) const {
+  if (!awaited_.empty()) {
+    auto awaits = [&](const Words& words) { return std::find(words.begin(), words.end(), tag) != words.end(); };
+    bool misplaced = std::any_of(awaited_.begin(), awaited_.end(), awaits);
+    message += misplaced
+                   ? " You probably made a nesting mistake. Jinja is expecting this tag, but currently looking for "
+                   : " Jinja was looking for the following tags: ";
+    const char* separator = "";
+    for (std::string_view word : awaited_.back()) {
+      message += separator + ("'" + std::string(word) + "'");
+      separator = " or ";
+    }
+    message += ".";
+  }
   if (!open_tags_.empty()) {
     message += " The innermost block that needs to be closed is '" + open_tags_.back() + "'.";
   }
-  fault_at(message, token.line);
-}
-
-void Parser::unexpected_end() const {
-  std::string message = "Unexpected end of template.";
-  if (!open_tags_.empty()) {
-    message += " The innermost block that needs to be closed is '" + open_tags_.back() + "'.";
-  }
-  fault(message);
+  fault_at(message, line);
 }
 
 Token Parser::take() {
@@ -83,8 +90,9 @@ NameId Parser::intern(const std::string& name) {
 
 // --- Blocks ----------------------------------------------------------------------------------------------------
 
-Block Parser::parse_body(Words ends) {
+Block Parser::parse_body(const Words& ends) {
   Nesting nesting(*this);
+  if (!ends.empty()) awaited_.push_back(ends);
   Block body;
   while (current().type != TokenType::kEnd) {
     int line = current().line;
@@ -102,7 +110,9 @@ Block Parser::parse_body(Words ends) {
       body.push_back(std::move(output));
     } else {
       for (std::string_view end : ends) {
-        if (current().is_name(end)) return body;
+        if (!current().is_name(end)) continue;
+        awaited_.pop_back();
+        return body;
       }
       if (StmtPtr statement = parse_statement()) {
         statement->line = line;
@@ -111,11 +121,11 @@ Block Parser::parse_body(Words ends) {
       expect(TokenType::kBlockEnd, "end of statement block");
     }
   }
-  if (ends.size() > 0) unexpected_end();
+  if (!ends.empty()) unclosed("Unexpected end of template.", "", current().line);
   return body;
 }
 
-Block Parser::parse_block(Words ends) {
+Block Parser::parse_block(const Words& ends) {
   skip_operator(":");
   expect(TokenType::kBlockEnd, "end of statement block");
   return parse_body(ends);
@@ -133,7 +143,7 @@ StmtPtr Parser::parse_statement() {
   open_tags_.push_back(tag.text);
   StmtPtr statement = parse_tag(tag.text);
   open_tags_.pop_back();
-  if (!statement) unknown_tag(tag);
+  if (!statement) unclosed("Encountered unknown tag '" + tag.text + "'.", tag.text, tag.line);
   return statement;
 }
 
@@ -344,6 +354,8 @@ Target Parser::parse_single_target(bool with_namespace) {
   }
   Target target;
   target.line = current().line;
+  bool literal = current().type == TokenType::kString || current().type == TokenType::kInt;
+  if (literal) fault("can't assign to 'const'");
   if (current().type != TokenType::kName) fault("can't assign to '" + describe(current()) + "'");
   std::string name = take().text;
   for (std::string_view constant : {"true", "false", "none", "True", "False", "None"}) {

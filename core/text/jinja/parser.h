@@ -18,13 +18,12 @@ class Parser {
   Program parse();
 
  private:
-  using Words = std::initializer_list<std::string_view>;
+  using Words = std::vector<std::string_view>;
 
   // parser.cc: tokens, names, statements.
   [[noreturn]] void fault(const std::string& message) const;
   [[noreturn]] void fault_at(const std::string& message, int line) const;
-  [[noreturn]] void unknown_tag(const Token& token) const;
-  [[noreturn]] void unexpected_end() const;
+  [[noreturn]] void unclosed(std::string message, std::string_view tag, int line) const;
   const Token& current() const { return tokens_[at_]; }
   const Token& look() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   Token take();
@@ -35,8 +34,8 @@ class Parser {
   void expect_name(std::string_view name);
   NameId intern(const std::string& name);
 
-  Block parse_body(Words ends);   // stops in front of the end word, inside its tag
-  Block parse_block(Words ends);  // first takes the %} of the tag that opens the block
+  Block parse_body(const Words& ends);   // stops in front of the end word, inside its tag
+  Block parse_block(const Words& ends);  // first takes the %} of the tag that opens the block
   Block parse_whole_block(std::string_view end);
   StmtPtr parse_statement();
   StmtPtr parse_tag(const std::string& tag);
@@ -109,6 +108,7 @@ class Parser {
   Program program_;
   std::unordered_map<std::string, NameId> name_ids_;
   std::vector<std::string> open_tags_;
+  std::vector<Words> awaited_;      // what would close the open blocks
   std::vector<MacroBody*> macros_;  // the enclosing ones
   int nesting_ = 0;
   int loops_ = 0;  // enclosing loops that break and continue may refer to

@@ -45,7 +45,7 @@ bool is_callable(const Value& v) { return v.is_undefined() || (v.is(Kind::kObjec
 bool is_escaped(const Value& v) { return v.is_safe(); }
 bool is_sequence(const Value& v) {
   if (v.is(Kind::kObject)) return v.as_object()->indexable();
-  return v.is_string() || v.is_sequence() || v.is(Kind::kDict);
+  return v.is_string() || v.is_sequence() || v.is(Kind::kDict) || v.is_undefined();
 }
 
 // islower and isupper of the value's text.
