@@ -1,14 +1,10 @@
-# What an installation holds: the program, its plugins (each by backplane_add_plugin), and all that the author of another
-# plugin needs: headers, a CMake package, the template and the guide. Included last, when all targets are there.
+# What an installation holds beside the program (tools/) and its plugins (backplane_add_plugin): all that the author of
+# another plugin needs, which is headers, a CMake package, the template and the guide.
 
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Backplane")
 set(share_dir "${CMAKE_INSTALL_DATADIR}/backplane")
-
-if(TARGET backplane)
-  install(TARGETS backplane RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
 
 install(TARGETS abi sdk EXPORT BackplaneTargets)
 install(EXPORT BackplaneTargets NAMESPACE Backplane:: DESTINATION "${package_dir}")
