@@ -126,6 +126,18 @@ TEST(Engine, SeedsGiveTheSameTokensAloneAndInABatch) {
   EXPECT_GT(engine.steps().records()[4].n_decode, 1u);
 }
 
+TEST(Engine, DrawsTokenNWithCounterN) {
+  FakeModel model;
+  Engine engine(model, {.token_budget = 4});
+  const sample::SamplingParams sampling{.temperature = 2, .seed = 77};
+  auto history = some_tokens(10, 6);
+  const Generation g = generate(engine, {.prompt = history, .sampling = sampling, .max_tokens = 15});
+  for (std::uint64_t n = 0; n < 15; ++n) {
+    history.push_back(sample::Sampler(sampling).sample(model.expected(history), n));
+    EXPECT_EQ(g.ids[n], history.back());
+  }
+}
+
 TEST(Engine, EndTokensEndTheText) {
   FakeModel model;
   Engine engine(model);

@@ -121,7 +121,7 @@ TEST(Failure, ADeviceThatIsGoneEndsAllRequestsAndNothingHangs) {
 
 TEST(Failure, LogitsOfTheWrongSizeAreNotRead) {
   FakeModel model;
-  model.after_step = [](const sched::Step&, Logits& logits) { logits.values.pop_back(); };
+  model.after_step = [](const sched::Step&, Logits& logits) { logits.values.push_back(0); };
   Three three(model);
   for (const auto& [id, outcome] : run_to_end(three.engine)) {
     EXPECT_EQ(outcome.finish, FinishReason::kError);
