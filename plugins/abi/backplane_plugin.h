@@ -214,9 +214,10 @@ typedef struct bp_caps {
   uint64_t size;
   char name[32]; /* as in bp_device_info */
   char description[128];
-  uint64_t flags;               /* BP_CAP_* */
-  bp_type activation_type;      /* what it computes in best: the core keeps activations in this type */
-  uint32_t alignment;           /* of tensors in buffers, a power of two, at least 1 */
+  uint64_t flags;          /* BP_CAP_* */
+  bp_type activation_type; /* what it computes in best: the core keeps activations in this type */
+  uint32_t alignment;      /* of tensors and workspaces in buffers, a power of two, at least 1; imported host memory
+                              may start at any multiple of its element's size */
   bp_type_set activation_types; /* what `run` takes for activations */
   bp_type_set weight_types;     /* canonical weight types LINEAR or EMBED take in a buffer, without import */
   bp_type_set kv_types;         /* element types its KV cache can have */
@@ -231,7 +232,8 @@ typedef struct bp_caps {
 typedef struct bp_op bp_op; /* section 9 */
 
 /* The question that `supports`, `prepare` and the planner ask about one op. Only types, shapes and options of the two
- * argument structs are set, buffers and array pointers are NULL; every shape between the two may come at run time. */
+ * argument structs are set (strides included), buffers and the step's array pointers are NULL. Nested structs such as
+ * step and norm are there in both whenever run will have them. Every shape between the two may come at run time. */
 typedef struct bp_op_query {
   uint64_t size;
   uint32_t code;        /* BP_OP_* */
@@ -513,7 +515,7 @@ typedef struct bp_rope_args {
  * token-major, every one contiguous; they may lie in imported host memory. */
 typedef struct bp_kv_write_args {
   uint64_t size;
-  const bp_step* step; /* slot[group] says where each token goes */
+  const bp_step* step; /* slot[group] says where each token goes; no two tokens go to one slot */
   bp_tensor k;         /* [T,Hk,D] */
   bp_tensor v;         /* [T,Hk,Dv] */
   bp_kv kv;
@@ -614,13 +616,14 @@ typedef struct bp_topk_args {
   bp_tensor values; /* as x's type [R,k] */
 } bp_topk_args;
 
-/* Draws a token for each row. temperature 0: the largest logit, of equal ones the lowest id. Otherwise p =
- * softmax(logits / temperature) in double over the candidates, sorted by logit, of equal ones by id: first the top_k
- * best (0: all), then the shortest run whose probability reaches top_p (1: all), then those with at least min_p times
- * the best one's probability (0: all). Of what is left, with probability sum Z, the first whose cumulated probability
- * exceeds u Z. u in [0, 1) is
- * ((x1 << 32 | x0) >> 11) / 2^53 with x0..x3 = Philox4x32-10(counter = {c lo, c hi, 0, 0}, key = {seed lo, seed hi}).
- */
+/* Draws a token for each row. temperature 0: the largest logit, of equal ones the lowest id. Otherwise the candidates
+ * are sorted by logit, of equal ones by id, and the top_k best kept (0: all); p = softmax(logit / temperature) over
+ * these, in double. Then the shortest run whose probability reaches top_p is kept (1: all), and of it those with at
+ * least min_p times the best one's probability (0: all). Of what is left, with probability sum Z, the first whose
+ * cumulated probability exceeds u Z. NaN counts as probability 0; the core has refused a row without any number before.
+ * temperature
+ * >= 0, 0 < top_p <= 1, 0 <= min_p <= 1, top_k >= 0. u in [0, 1) is ((x1 << 32 | x0) >> 11) / 2^53 with
+ * x0..x3 = Philox4x32-10(counter = {c lo, c hi, 0, 0}, key = {seed lo, seed hi}). */
 typedef struct bp_sample_args {
   uint64_t size;
   bp_tensor logits;      /* [R,V] */
@@ -660,11 +663,12 @@ typedef struct bp_qkv_args {
   bp_tensor x; /* [T,C] */
   bp_matrix q_weight, k_weight, v_weight;
   bp_tensor q_bias, k_bias, v_bias;
-  const bp_norm_args* q_norm;    /* or NULL; its x and out are the q below */
-  const bp_norm_args* k_norm;    /* or NULL; its x and out are write->k */
-  const bp_rope_args* rope;      /* or NULL; its x is q below; k is rotated alike */
-  const bp_kv_write_args* write; /* its k and v are scratch that the op may use or leave alone */
-  bp_tensor q;                   /* [T,Hq,D], out */
+  const bp_norm_args* q_norm; /* or NULL; its x and out are the q below */
+  const bp_norm_args* k_norm; /* or NULL; its x and out are write->k */
+  const bp_rope_args* rope;   /* or NULL; its x is q below; k is rotated alike */
+  /* Its k and v are scratch, always there, that the op may use or leave alone. */
+  const bp_kv_write_args* write;
+  bp_tensor q; /* [T,Hq,D], out */
 } bp_qkv_args;
 
 /* out = f(x Wg^T + bg) * (x Wu^T + bu). */
@@ -674,7 +678,7 @@ typedef struct bp_gateup_args {
   bp_matrix gate_weight, up_weight;
   bp_tensor gate_bias, up_bias;
   bp_tensor out;          /* [T,F] */
-  const bp_glu_args* glu; /* its gate and up are scratch that the op may use or leave alone */
+  const bp_glu_args* glu; /* its gate (the same as out) and up are scratch, always there, to use or leave alone */
 } bp_gateup_args;
 
 /* The largest of x W^T + bias in each row, without storing all of them. */
