@@ -65,16 +65,10 @@ RequestId Engine::submit(Request request, std::optional<ConversationId> conversa
   sched::Sequence& sequence = active->sequence;
   sequence.tokens = active->request.prompt;
   sequence.planned_length = allowance.kv_length;
-  sequence.rope_row = runner_.model().acquire_rope_row(allowance.planned_length);
-  try {
-    if (conversation) {
-      resume(*active, conversations_.at(*conversation));
-    } else {
-      sequence.kv = book_.open();
-    }
-  } catch (...) {
-    runner_.model().release_rope_row(sequence.rope_row);
-    throw;
+  if (conversation) {
+    resume(sequence, conversations_.at(*conversation));
+  } else {
+    sequence.kv = book_.open();
   }
   requests_.push_back(std::move(active));
   return RequestId{next_id_++};
@@ -92,6 +86,7 @@ bool Engine::cancel(RequestId id) {
 
 std::vector<Event> Engine::step() {
   std::vector<Event> events = std::exchange(pending_, {});
+  prepare(events);
   if (requests_.empty()) return events;
   const sched::StepPlan next = plan();
   if (next.items.empty()) {  // can't be: what an empty cache can't hold was refused
@@ -100,8 +95,9 @@ std::vector<Event> Engine::step() {
   } else {
     std::vector<Work> work;
     for (const sched::PlanItem& item : next.items) {
-      requests_[item.sequence]->running = true;
-      work.push_back({requests_[item.sequence].get(), item.tokens, item.logits});
+      Active& active = *requests_[item.sequence];
+      if (!std::exchange(active.running, true) && active.conversation) note_reuse(active);
+      work.push_back({&active, item.tokens, item.logits});
     }
     execute(work, next.n_decode, events);
   }
@@ -109,6 +105,23 @@ std::vector<Event> Engine::step() {
   return events;
 }
 
+// Gives those that are next in line their rope row, as far as there are seats. A model has few of them, so none is kept
+// for requests that only wait.
+void Engine::prepare(std::vector<Event>& events) {
+  std::uint32_t seats = options_.max_sequences;
+  for (const auto& active : requests_) {
+    if (seats == 0) break;
+    try {
+      if (!active->ready && !take_rope_row(*active)) break;
+      --seats;
+    } catch (const Error& error) {
+      events.push_back(fail(*active, error));
+    }
+  }
+  remove_finished(events);
+}
+
+// Of the requests that are ready, the first ones in order of arrival.
 sched::Snapshot Engine::snapshot() const {
   sched::Snapshot snapshot{.page_size = book_.page_size(),
                            .token_budget = options_.token_budget,
@@ -117,6 +130,7 @@ sched::Snapshot Engine::snapshot() const {
                            .sequences = {}};
   for (std::uint32_t g = 0; g < book_.groups(); ++g) snapshot.groups.push_back({book_.window(g), book_.counts(g).free});
   for (const auto& active : requests_) {
+    if (!active->ready) break;
     const sched::Sequence& sequence = active->sequence;
     std::vector<std::uint32_t> held;
     for (std::uint32_t g = 0; g < book_.groups(); ++g) held.push_back(book_.live_pages(sequence.kv, g));

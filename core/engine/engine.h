@@ -71,6 +71,7 @@ class Engine {
     TextStream text;
     sched::Sequence sequence;
     std::uint32_t generated = 0;
+    bool ready = false;  // has the rope row it will run with
     bool running = false;
     std::optional<ConversationId> conversation;
   };
@@ -80,6 +81,7 @@ class Engine {
     sched::Sequence sequence;
     bool busy = false;  // a request has it
     std::uint64_t used = 0;
+    std::uint64_t reused = 0;  // by the latest request
   };
 
   // One request's share of a step.
@@ -91,6 +93,7 @@ class Engine {
 
   // engine.cc
   RequestId submit(Request request, std::optional<ConversationId> conversation);
+  void prepare(std::vector<Event>& events);
   sched::Snapshot snapshot() const;
   sched::StepPlan plan();
   void execute(const std::vector<Work>& work, std::uint32_t n_decode, std::vector<Event>& events);
@@ -103,8 +106,11 @@ class Engine {
   // session.cc
   ConversationId open_conversation();
   void close_conversation(ConversationId id);
-  void resume(Active& active, Conversation& conversation);
+  void resume(sched::Sequence& sequence, Conversation& conversation);
   void release(Active& active);
+  bool take_rope_row(Active& active);
+  void note_reuse(const Active& active);
+  void forget(sched::Sequence& sequence);
   void drop(sched::Sequence& sequence);
   bool reclaim();
 

@@ -12,15 +12,15 @@ RequestId Session::submit(Request request) {
   if (engine_.conversations_.at(id_).busy) {
     throw Error(ErrorCode::kUsage, "the turn before is still under way", {}, "wait for its end, or cancel it");
   }
-  const RequestId request_id = engine_.submit(std::move(request), id_);
-  reused_ = engine_.requests_.back()->sequence.computed;
-  return request_id;
+  return engine_.submit(std::move(request), id_);
 }
 
 Generation Session::generate(Request request, const TokenCallback& on_event, const std::atomic<bool>* interrupt) {
   require_idle(engine_);
   return follow(engine_, submit(std::move(request)), on_event, interrupt);
 }
+
+std::uint64_t Session::reused() const { return engine_.conversations_.at(id_).reused; }
 
 std::uint64_t Session::cached() const { return engine_.conversations_.at(id_).sequence.computed; }
 
@@ -36,9 +36,9 @@ void Engine::close_conversation(ConversationId id) {
   conversations_.erase(it);
 }
 
-// Gives the request what is left of the conversation's last turn, as far as it begins with the same tokens.
-void Engine::resume(Active& active, Conversation& conversation) {
-  sched::Sequence& sequence = active.sequence;
+// Gives the sequence what is left of the conversation's last turn, as far as it begins with the same tokens. It keeps
+// the rope row of that turn until it gets its own.
+void Engine::resume(sched::Sequence& sequence, Conversation& conversation) {
   sched::Sequence& kept = conversation.sequence;
   if (!kept.kv.valid()) {
     sequence.kv = book_.open();
@@ -47,13 +47,45 @@ void Engine::resume(Active& active, Conversation& conversation) {
         std::mismatch(sequence.tokens.begin(), sequence.tokens.end(), kept.tokens.begin(), kept.tokens.end());
     auto same = static_cast<std::uint64_t>(shared.first - sequence.tokens.begin());
     same = std::min<std::uint64_t>(same, sequence.tokens.size() - 1);  // the last token's logits are wanted
-    if (kept.rope_row != sequence.rope_row) same = 0;                  // its keys were turned by other angles
     sequence.computed = book_.truncate(kept.kv, same);
     sequence.kv = kept.kv;
-    runner_.model().release_rope_row(kept.rope_row);
+    sequence.rope_row = kept.rope_row;
     kept = {};
   }
   conversation.busy = true;
+  conversation.reused = 0;
+}
+
+// False when the request must wait for one that holds the rope row it needs.
+bool Engine::take_rope_row(Active& active) {
+  sched::Sequence& sequence = active.sequence;
+  std::int32_t row = -1;
+  while (row < 0) {
+    try {
+      row = runner_.model().acquire_rope_row(active.allowance.planned_length);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCapacity) throw;
+      if (sequence.rope_row >= 0) {
+        forget(sequence);
+      } else if (!reclaim()) {
+        if (std::any_of(requests_.begin(), requests_.end(), [](const auto& a) { return a->ready; })) return false;
+        throw;
+      }
+    }
+  }
+  if (sequence.rope_row == row) {
+    runner_.model().release_rope_row(row);  // of the two references that it has now
+  } else {
+    forget(sequence);  // the keys in the cache were turned by other angles
+    sequence.rope_row = row;
+  }
+  active.ready = true;
+  return true;
+}
+
+void Engine::note_reuse(const Active& active) {
+  const auto it = conversations_.find(*active.conversation);
+  if (it != conversations_.end()) it->second.reused = active.sequence.computed;
 }
 
 // The end of a request, however it ended.
@@ -64,15 +96,27 @@ void Engine::release(Active& active) {
     drop(sequence);
     return;
   }
+  it->second.busy = false;
+  it->second.used = ++clock_;
+  if (sequence.computed == 0) {
+    drop(sequence);
+    return;
+  }
   book_.truncate(sequence.kv, sequence.computed);  // pages of a step that didn't succeed
   sequence.tokens.resize(sequence.computed);
-  it->second = {.sequence = std::exchange(sequence, {}), .busy = false, .used = ++clock_};
+  it->second.sequence = std::exchange(sequence, {});
+}
+
+// Gives up what the sequence has in the cache, and its rope row.
+void Engine::forget(sched::Sequence& sequence) {
+  sequence.computed = book_.truncate(sequence.kv, 0);
+  if (sequence.rope_row >= 0) runner_.model().release_rope_row(std::exchange(sequence.rope_row, -1));
 }
 
 void Engine::drop(sched::Sequence& sequence) {
   if (!sequence.kv.valid()) return;
+  forget(sequence);
   book_.free(sequence.kv);
-  runner_.model().release_rope_row(sequence.rope_row);
   sequence = {};
 }
 
@@ -91,7 +135,11 @@ bool Engine::reclaim() {
   for (auto it = requests_.end(); it != first && --it != first;) {
     sched::Sequence& sequence = (*it)->sequence;
     if (sequence.computed == 0) continue;
-    sequence.computed = book_.truncate(sequence.kv, 0);
+    if ((*it)->ready) {
+      sequence.computed = book_.truncate(sequence.kv, 0);
+    } else {
+      forget(sequence);
+    }
     return true;
   }
   return false;

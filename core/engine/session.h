@@ -26,15 +26,14 @@ class Session {
   Generation generate(Request request, const TokenCallback& on_event = {},
                       const std::atomic<bool>* interrupt = nullptr);
 
-  // How many tokens of the last submitted turn were found in the cache.
-  std::uint64_t reused() const { return reused_; }
+  // How many tokens of the last turn that began to run were found in the cache.
+  std::uint64_t reused() const;
   // Tokens in the cache between turns.
   std::uint64_t cached() const;
 
  private:
   Engine& engine_;
   ConversationId id_;
-  std::uint64_t reused_ = 0;
 };
 
 }  // namespace backplane::engine

@@ -15,7 +15,7 @@ struct Sequence {
   std::uint64_t computed = 0;        // of which this many have their K and V in the cache
   std::uint64_t planned_length = 0;  // tokens that will be in the cache at most, by which pages are promised
   SequenceId kv;                     // its pages
-  std::int32_t rope_row = 0;
+  std::int32_t rope_row = -1;        // of the model's tables; -1: none yet
 
   std::uint64_t pending() const { return tokens.size() - computed; }
 };

@@ -187,6 +187,29 @@ TEST(Engine, RefusesWhatAnEmptyPoolCannotHoldAndServesTheNext) {
   EXPECT_EQ(generate(engine, {.prompt = prompt, .max_tokens = 1}).ids, model.greedy(prompt, 1));
 }
 
+TEST(Engine, RequestsWaitForARopeRow) {
+  FakeModel model({.long_from = 1, .rope_rows = 2});
+  Engine engine(model);
+  std::map<RequestId, std::vector<TokenId>> expected;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const auto prompt = some_tokens(3 + i % 5, i);
+    expected[engine.submit({.prompt = prompt, .max_tokens = 6})] = model.greedy(prompt, 6, prompt.size() + 6);
+  }
+  const Outcomes outcomes = run_to_end(engine);
+  for (const auto& [id, ids] : expected) EXPECT_EQ(outcomes.at(id).ids, ids);
+  EXPECT_EQ(model.rope_rows_held(), 0);
+}
+
+TEST(Engine, ARequestForWhichThereIsNoRopeRowFails) {
+  FakeModel model({.rope_rows = 0});
+  Engine engine(model);
+  const RequestId a = engine.submit({.prompt = some_tokens(3, 1)}), b = engine.submit({.prompt = some_tokens(3, 2)});
+  const Outcomes outcomes = run_to_end(engine);
+  EXPECT_EQ(outcomes.at(a).finish, FinishReason::kError);
+  EXPECT_EQ(outcomes.at(b).error->code(), ErrorCode::kCapacity);
+  EXPECT_TRUE(all_pages_free(engine));
+}
+
 TEST(Engine, LogprobsAreOfTheModelsDistribution) {
   FakeModel model;
   Engine engine(model);

@@ -1,9 +1,12 @@
 #include "tests/unit/engine/fake_model.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <set>
 #include <stdexcept>
 
+#include "core/base/error.h"
 #include "core/sample/sampler.h"
 
 namespace backplane::engine {
@@ -21,9 +24,8 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-std::uint64_t add_token(std::uint64_t hash, TokenId token, std::int64_t pos, std::int32_t rope_row) {
-  return mix(hash ^ mix(static_cast<std::uint64_t>(token) << 40 ^ static_cast<std::uint64_t>(pos) << 8 ^
-                        static_cast<std::uint64_t>(rope_row)));
+std::uint64_t add_token(std::uint64_t hash, TokenId token, std::int64_t pos, std::uint64_t factors) {
+  return mix(hash ^ mix(static_cast<std::uint64_t>(token) << 40 ^ static_cast<std::uint64_t>(pos) << 8 ^ factors));
 }
 
 std::int64_t first_key(std::int64_t pos, std::uint32_t window) {
@@ -55,7 +57,8 @@ void check_shape(const sched::Step& s, const FakeOptions& o) {
 
 }  // namespace
 
-FakeModel::FakeModel(FakeOptions options) : options_(std::move(options)), store_(options_.windows.size()) {
+FakeModel::FakeModel(FakeOptions options)
+    : options_(std::move(options)), store_(options_.windows.size()), rope_(options_.rope_rows) {
   shape_ = {.architecture = "fake",
             .vocab_size = options_.vocab_size,
             .max_context = options_.max_context,
@@ -67,11 +70,25 @@ FakeModel::FakeModel(FakeOptions options) : options_(std::move(options)), store_
 FakeModel::~FakeModel() = default;
 
 std::int32_t FakeModel::acquire_rope_row(std::uint64_t planned_length) {
-  ++rope_rows_held_;
-  return planned_length >= options_.long_from ? 1 : 0;
+  const std::uint64_t factors = planned_length >= options_.long_from ? planned_length : 0;
+  auto it =
+      std::find_if(rope_.begin(), rope_.end(), [&](const RopeRow& r) { return r.users > 0 && r.factors == factors; });
+  if (it == rope_.end()) it = std::find_if(rope_.begin(), rope_.end(), [](const RopeRow& r) { return r.users == 0; });
+  if (it == rope_.end()) throw Error(ErrorCode::kCapacity, "no rope row is free");
+  it->factors = factors;
+  ++it->users;
+  return static_cast<std::int32_t>(it - rope_.begin());
 }
 
-void FakeModel::release_rope_row(std::int32_t) noexcept { --rope_rows_held_; }
+void FakeModel::release_rope_row(std::int32_t row) noexcept {
+  EXPECT_TRUE(row >= 0 && rope_[static_cast<std::size_t>(row)].users-- > 0) << "a rope row that no one has is released";
+}
+
+int FakeModel::rope_rows_held() const {
+  int held = 0;
+  for (const RopeRow& row : rope_) held += row.users;
+  return held;
+}
 
 Logits FakeModel::forward(const sched::Step& step) {
   steps_.push_back(step);
@@ -98,7 +115,9 @@ void FakeModel::write(const sched::Step& step) {
       const std::int64_t slot = step.slot[g * step.token.size() + t];
       require(slot >= 0 && slot < std::int64_t{options_.pages[g]} * options_.page_size, "slot");
       require(written.insert(slot).second, "a slot is written twice");
-      store_[g][slot] = {step.token[t], step.pos[t], step.rope_row[t]};
+      const RopeRow& rope = rope_.at(static_cast<std::size_t>(step.rope_row[t]));
+      require(rope.users > 0, "a rope row that no one has");
+      store_[g][slot] = {step.token[t], step.pos[t], rope.factors};
     }
   }
 }
@@ -112,7 +131,7 @@ std::uint64_t FakeModel::read_history(const sched::Step& step, std::uint32_t seq
       const std::int64_t page = step.page_table[row + static_cast<std::size_t>(j / step.page_size)];
       require(page >= 0, "a key that is seen has no page");
       const Entry& entry = store_[g].at(page * step.page_size + j % step.page_size);
-      hash = add_token(hash, entry.token, entry.pos, entry.rope_row);
+      hash = add_token(hash, entry.token, entry.pos, entry.factors);
     }
   }
   return hash;
@@ -124,12 +143,12 @@ void FakeModel::logits_of(std::uint64_t history, double* out) const {
   }
 }
 
-std::vector<double> FakeModel::expected(const std::vector<TokenId>& tokens, std::int32_t rope_row) const {
+std::vector<double> FakeModel::expected(const std::vector<TokenId>& tokens, std::uint64_t factors) const {
   std::uint64_t hash = 0;
   const auto pos = static_cast<std::int64_t>(tokens.size()) - 1;
   for (const std::uint32_t window : options_.windows) {
     for (std::int64_t j = first_key(pos, window); j <= pos; ++j) {
-      hash = add_token(hash, tokens[static_cast<std::size_t>(j)], j, rope_row);
+      hash = add_token(hash, tokens[static_cast<std::size_t>(j)], j, factors);
     }
   }
   std::vector<double> logits(options_.vocab_size);
@@ -137,10 +156,10 @@ std::vector<double> FakeModel::expected(const std::vector<TokenId>& tokens, std:
   return logits;
 }
 
-std::vector<TokenId> FakeModel::greedy(std::vector<TokenId> prompt, std::size_t n, std::int32_t rope_row) const {
+std::vector<TokenId> FakeModel::greedy(std::vector<TokenId> prompt, std::size_t n, std::uint64_t factors) const {
   std::vector<TokenId> out;
   for (std::size_t i = 0; i < n; ++i) {
-    out.push_back(sample::argmax(expected(prompt, rope_row)));
+    out.push_back(sample::argmax(expected(prompt, factors)));
     prompt.push_back(out.back());
   }
   return out;

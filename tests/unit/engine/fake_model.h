@@ -18,7 +18,8 @@ struct FakeOptions {
   std::uint32_t page_size = 4;
   std::vector<std::uint32_t> windows = {0};
   std::vector<std::uint32_t> pages = {100};
-  std::uint64_t long_from = ~std::uint64_t{0};  // planned lengths from here on get another rope row
+  std::uint64_t long_from = ~std::uint64_t{0};  // planned lengths from here on have rope factors of their own each
+  std::size_t rope_rows = 64;                   // different factors that may be in use at once
 };
 
 // Checks each step against the meaning of bp_step and throws std::logic_error, which no test expects, when it breaks
@@ -36,12 +37,13 @@ class FakeModel : public Model {
   void release_rope_row(std::int32_t row) noexcept override;
   Logits forward(const sched::Step& step) override;
 
-  // The logits after `tokens`, worked out from the list itself: the oracle.
-  std::vector<double> expected(const std::vector<TokenId>& tokens, std::int32_t rope_row = 0) const;
+  // The logits after `tokens`, worked out from the list itself: the oracle. `factors` is 0, or a planned length that is
+  // not below long_from.
+  std::vector<double> expected(const std::vector<TokenId>& tokens, std::uint64_t factors = 0) const;
   // What a request must generate with greedy sampling.
-  std::vector<TokenId> greedy(std::vector<TokenId> prompt, std::size_t n, std::int32_t rope_row = 0) const;
+  std::vector<TokenId> greedy(std::vector<TokenId> prompt, std::size_t n, std::uint64_t factors = 0) const;
 
-  int rope_rows_held() const { return rope_rows_held_; }
+  int rope_rows_held() const;                                       // references to them
   const std::vector<sched::Step>& steps() const { return steps_; }  // that it was asked for
 
   // Called with each step before it runs; may throw.
@@ -53,7 +55,11 @@ class FakeModel : public Model {
   struct Entry {
     TokenId token = -1;
     std::int32_t pos = -1;
-    std::int32_t rope_row = -1;
+    std::uint64_t factors = 0;
+  };
+  struct RopeRow {
+    std::uint64_t factors = 0;
+    int users = 0;
   };
 
   void write(const sched::Step& step);
@@ -64,7 +70,7 @@ class FakeModel : public Model {
   ModelShape shape_;
   std::vector<std::map<std::int64_t, Entry>> store_;  // by group and slot
   std::vector<sched::Step> steps_;
-  int rope_rows_held_ = 0;
+  std::vector<RopeRow> rope_;
 };
 
 }  // namespace backplane::engine

@@ -82,11 +82,26 @@ TEST(Session, OtherRopeFactorsMakeTheCacheUseless) {
   Session session(engine);
   const auto talk = some_tokens(20, 1);
   session.generate(turn(talk));
-  EXPECT_EQ(session.generate(turn(talk, 25)).ids, model.greedy(talk, 25, 1));  // planned for 45 tokens
+  EXPECT_EQ(session.generate(turn(talk, 25)).ids, model.greedy(talk, 25, 45));
   EXPECT_EQ(session.reused(), 0u);
-  EXPECT_EQ(session.generate(turn(talk, 22)).ids, model.greedy(talk, 22, 1));
+  EXPECT_EQ(session.generate(turn(talk, 25)).ids, model.greedy(talk, 25, 45));
   EXPECT_EQ(session.reused(), 19u);
+  EXPECT_EQ(session.generate(turn(talk, 22)).ids, model.greedy(talk, 22, 42));
+  EXPECT_EQ(session.reused(), 0u);
   EXPECT_EQ(model.rope_rows_held(), 1);
+}
+
+TEST(Session, MakesDoWithOneRopeRow) {
+  FakeModel model({.long_from = 1, .rope_rows = 1});
+  Engine engine(model);
+  Session session(engine), other(engine);
+  auto talk = some_tokens(10, 1);
+  for (int i = 0; i < 4; ++i) {  // every turn is planned for another length
+    const Generation reply = session.generate(turn(talk));
+    EXPECT_EQ(reply.ids, model.greedy(talk, 5, talk.size() + 5));
+    append(talk, reply.ids);
+    EXPECT_EQ(other.generate(turn(talk, 3)).ids, model.greedy(talk, 3, talk.size() + 3));
+  }
 }
 
 TEST(Session, ACanceledTurnKeepsWhatItHadComputed) {
