@@ -2,6 +2,7 @@
 # the build, copies the template, builds it, lists its device. Then checks what came of it.
 #   cmake -D SOURCE=... -D BUILD=... -D WORK=... -D GENERATOR=... -D CC=... -D CXX=... -D NM=... -D LISTER=... -P this
 
+cmake_minimum_required(VERSION 3.25)
 set(prefix "${WORK}/backplane")
 set(plugin "${WORK}/my-plugin/build")
 file(REMOVE_RECURSE "${WORK}")
