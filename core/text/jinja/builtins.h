@@ -33,6 +33,8 @@ std::optional<Value> find_global(const std::string& name);
 
 // Replaces at most `count` times, negative for all.
 std::string replace_text(std::string_view text, std::string_view old, std::string_view with, Int count);
+// The code points of a text, of which it takes the memory into account.
+std::vector<std::string_view> charged_code_points(std::string_view text);
 std::string escape_html(std::string_view text);
 std::string center_text(std::string_view text, Int width, std::string_view fill);
 // `chars` may be null or None, for white space.

@@ -66,13 +66,14 @@ void ForStmt::run(Interpreter& in, const Value& items, int depth) const {
   Scope& around = in.scope();
   auto loop = std::make_shared<Loop>(*this, around, items, depth);
   Value loop_value = Value::object(loop);
-  bool any = false;
+  bool any = false;  // as in Jinja, an iteration that break or continue cuts short doesn't count
   while (loop->advance(in)) {
-    any = true;
     Interpreter::Entered entered(in, around);
     in.assign(target, loop->current());
     in.scope().set(kLoopName, loop_value);
-    if (in.execute(body) == Flow::kBreak) break;
+    Flow flow = in.execute(body);
+    if (flow == Flow::kBreak) break;
+    any = any || flow == Flow::kNormal;
   }
   loop->finish();
   if (any) return;

@@ -232,8 +232,7 @@ Value filter_reverse(Interpreter&, const Value& self, const Arguments& arguments
   Bound("reverse", arguments, {});
   if (self.is_string()) {
     std::string out;
-    std::vector<std::string_view> letters = split_code_points(self.as_string());
-    charge_steps(letters.size() / 8);
+    std::vector<std::string_view> letters = charged_code_points(self.as_string());
     for (auto letter = letters.rbegin(); letter != letters.rend(); ++letter) out += *letter;
     return Value::string(std::move(out), self.is_safe());
   }

@@ -92,8 +92,7 @@ Value filter_truncate(Interpreter&, const Value& self, const Arguments& argument
     if (static_cast<Int>(length(self)) - leeway <= limit) return self;
     fail("'" + type_name(self) + "' object can't be truncated");
   }
-  std::vector<std::string_view> letters = split_code_points(self.as_string());
-  charge_steps(letters.size() / 8);
+  std::vector<std::string_view> letters = charged_code_points(self.as_string());
   // Compared in this way so that no huge argument overflows.
   if (static_cast<Int>(letters.size()) - leeway <= limit) return self;
   std::size_t kept = 0;

@@ -6,8 +6,14 @@
 #include "core/text/jinja/template_error.h"
 
 namespace backplane::text::jinja {
+namespace {
+
+constexpr std::size_t kBytesOfVariable = 2 * sizeof(std::pair<NameId, Value>);  // a vector may be half empty
+
+}  // namespace
 
 Value* Scope::find(NameId name) {
+  charge_steps(variables.size() / 32);
   for (auto& [id, value] : variables) {
     if (id == name) return &value;
   }
@@ -18,7 +24,7 @@ void Scope::set(NameId name, Value value) {
   if (Value* known = find(name)) {
     *known = std::move(value);
   } else {
-    charge_bytes(sizeof(Value) * 2);
+    if (kept) charge_bytes(kBytesOfVariable);
     variables.emplace_back(name, std::move(value));
   }
 }
@@ -138,10 +144,18 @@ std::string Interpreter::capture(const std::function<Flow()>& body, Flow* flow) 
   return text;
 }
 
+void Interpreter::capture_scopes() {
+  ++captures_;
+  for (; kept_scopes_ < scopes_.size(); ++kept_scopes_) {
+    Scope& scope = scopes_[kept_scopes_];
+    charge_bytes(sizeof(Scope) + scope.variables.size() * kBytesOfVariable);
+    scope.kept = true;
+  }
+}
+
 Interpreter::Entered::Entered(Interpreter& in, Scope& parent)
     : in_(in), previous_(in.scope_), made_(true), captures_(in.captures_) {
-  charge_bytes(sizeof(Scope));
-  in.scopes_.push_back(Scope{&parent, {}});
+  in.scopes_.push_back(Scope{&parent, {}, false});
   in.scope_ = &in.scopes_.back();
 }
 
@@ -178,6 +192,7 @@ void Macro::bind(Interpreter& in, Arguments arguments) const {
   std::size_t first_default = count - body_.defaults.size();
   bool found_caller = false;
   auto take_named = [&](const std::string& name) -> std::optional<Value> {
+    charge_steps(arguments.named.size());
     for (auto at = arguments.named.begin(); at != arguments.named.end(); ++at) {
       if (at->first != name) continue;
       Value value = at->second;

@@ -19,6 +19,7 @@ namespace backplane::text::jinja {
 struct Scope {
   Scope* parent = nullptr;
   std::vector<std::pair<NameId, Value>> variables;
+  bool kept = false;  // to the end: its memory counts
 
   Value* find(NameId name);
   void set(NameId name, Value value);
@@ -52,7 +53,7 @@ class Interpreter {
   std::tm now() const { return clock_(); }
 
   // A value that may outlive its block refers to the current scope: scopes that are alive now live to the end.
-  void capture_scopes() { ++captures_; }
+  void capture_scopes();
   // Has the object release()d at the end.
   void keep(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
 
@@ -81,6 +82,7 @@ class Interpreter {
   std::deque<Scope> scopes_;  // addresses stay
   Scope* scope_ = nullptr;
   std::uint64_t captures_ = 0;
+  std::size_t kept_scopes_ = 0;  // the first of scopes_
   std::vector<std::shared_ptr<Object>> kept_;
   std::string* out_ = nullptr;
   int line_ = 1;

@@ -14,9 +14,9 @@ struct Limits {
   int depth = 2500;                          // nested evaluations: blocks, expressions, macro calls
 };
 
-inline constexpr std::int64_t kMaxRange = 100'000;       // elements of range(), as Jinja's sandbox
-inline constexpr int kMaxValueDepth = 200;               // lists in lists in ...
-inline constexpr int kMaxTreeDepth = 200;                // nesting of blocks and expressions in the source
-inline constexpr std::size_t kMaxSourceBytes = 1 << 20;  // of a template
+inline constexpr std::int64_t kMaxRange = 100'000;         // elements of range(), as Jinja's sandbox
+inline constexpr int kMaxValueDepth = 200;                 // lists in lists in ...
+inline constexpr int kMaxTreeDepth = 200;                  // nesting of blocks and expressions in the source
+inline constexpr std::size_t kMaxSourceBytes = 256 << 10;  // of a template
 
 }  // namespace backplane::text::jinja

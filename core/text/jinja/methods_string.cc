@@ -108,7 +108,7 @@ Value str_expandtabs(Interpreter&, const Value& self, const Arguments& arguments
   auto size = static_cast<std::uint64_t>(clamp_int(bound.integer(0, 8), 0, INT32_MAX));
   std::string out;
   std::uint64_t column = 0;
-  for (std::string_view part : split_code_points(self.as_string())) {
+  for (std::string_view part : charged_code_points(self.as_string())) {
     if (part == "\t") {
       std::uint64_t blanks = size == 0 ? 0 : size - column % size;
       append_repeated(out, " ", blanks);
@@ -152,21 +152,19 @@ std::optional<Window> window(const Value& self, const Bound& bound, std::size_t 
   return Window{text.substr(from, byte_of(text, end) - from), from};
 }
 
+// In linear time: the first match in the reversed text. The text is taken in pieces that double, so that many
+// searches from the back of a long one cost no more than what they pass over.
 std::size_t find_last(std::string_view text, std::string_view needle) {
-  charge_steps(text.size() / 8);
   if (needle.empty()) return text.size();
-  // From the back, in pieces that double: each is searched forwards in linear time.
-  std::size_t last = kNpos;
-  for (std::size_t piece = needle.size() * 2; last == kNpos; piece *= 2) {
+  std::string backwards(needle.rbegin(), needle.rend());
+  for (std::size_t piece = 2 * needle.size() + 64;; piece *= 2) {
     std::size_t from = text.size() > piece ? text.size() - piece : 0;
-    charge_steps(piece / 64 + 1);
-    for (std::size_t at = find_text(text, needle, from); at != kNpos; at = find_text(text, needle, at + 1)) {
-      charge_steps(1);
-      last = at;
-    }
-    if (from == 0) break;
+    std::string reversed(text.rbegin(), text.rend() - static_cast<std::ptrdiff_t>(from));
+    charge_steps(reversed.size() / 16);
+    std::size_t at = find_text(reversed, backwards);
+    if (at != kNpos) return text.size() - at - needle.size();
+    if (from == 0) return kNpos;
   }
-  return last;
 }
 
 Int found_at(const Value& self, const Arguments& arguments, bool last) {
@@ -236,7 +234,7 @@ void split_at_space(std::string_view text, Int most, Values& parts) {
 
 void split_back_at_space(std::string_view text, Int most, Values& parts) {
   text = strip(text, Side::kRight);
-  std::vector<std::string_view> letters = split_code_points(text);
+  std::vector<std::string_view> letters = charged_code_points(text);
   std::size_t end = text.size();
   std::size_t start = end;
   for (std::size_t i = letters.size(); i > 0 && most != 0; --i) {

@@ -263,6 +263,30 @@ Int slice_bound(const Value& bound, Int otherwise, Int count, bool backwards) {
   return std::clamp(at, low, backwards ? count - 1 : count);
 }
 
+// Calls `take` with each index that a slice of a sequence of this size has.
+template <typename Take>
+void for_slice(std::size_t size, const Value& start, const Value& stop, Int stride, Take take) {
+  auto count = static_cast<Int>(size);
+  bool backwards = stride < 0;
+  Int from = slice_bound(start, backwards ? count - 1 : 0, count, backwards);
+  Int to = slice_bound(stop, backwards ? -1 : count, count, backwards);
+  stride = std::clamp(stride, -count - 1, count + 1);  // a longer one ends after the first, too
+  for (Int i = from; backwards ? i > to : i < to; i += stride) take(static_cast<std::size_t>(i));
+}
+
+Value slice_string(const Value& object, const Value& start, const Value& stop, Int stride) {
+  const std::string& text = object.as_string();
+  std::string out;
+  charge_steps(text.size() / 8);
+  if (is_ascii(text)) {
+    for_slice(text.size(), start, stop, stride, [&](std::size_t i) { out.push_back(text[i]); });
+  } else {
+    std::vector<std::string_view> letters = charged_code_points(text);
+    for_slice(letters.size(), start, stop, stride, [&](std::size_t i) { out += letters[i]; });
+  }
+  return Value::string(std::move(out), object.is_safe());
+}
+
 }  // namespace
 
 Value apply_binary(BinaryOp op, const Value& a, const Value& b) {
@@ -362,28 +386,10 @@ Value get_slice(const Value& object, const Value& start, const Value& stop, cons
   }
   Int stride = step.is_none() ? 1 : step.as_int();
   if (stride == 0) fail("slice step cannot be zero");
-  std::vector<std::string_view> characters;
-  if (object.is_string()) {
-    charge_steps(object.as_string().size() / 8);
-    characters = split_code_points(object.as_string());
-  }
-  std::optional<Elements> elements;
-  if (!object.is_string()) elements.emplace(object);
-  Int count = static_cast<Int>(elements ? elements->all().size() : characters.size());
-  bool backwards = stride < 0;
-  Int from = slice_bound(start, backwards ? count - 1 : 0, count, backwards);
-  Int to = slice_bound(stop, backwards ? -1 : count, count, backwards);
-  stride = std::clamp(stride, -count - 1, count + 1);  // a longer one ends after the first, too
-  std::string text;
+  if (object.is_string()) return slice_string(object, start, stop, stride);
+  Elements elements(object);
   Values items;
-  for (Int i = from; backwards ? i > to : i < to; i += stride) {
-    if (elements) {
-      items.push_back(elements->all()[static_cast<std::size_t>(i)]);
-    } else {
-      text += characters[static_cast<std::size_t>(i)];
-    }
-  }
-  if (object.is_string()) return Value::string(std::move(text), object.is_safe());
+  for_slice(elements.all().size(), start, stop, stride, [&](std::size_t i) { items.push_back(elements.all()[i]); });
   return object.is(Kind::kTuple) ? Value::tuple(std::move(items)) : Value::list(std::move(items));
 }
 

@@ -30,6 +30,12 @@ std::string replace_text(std::string_view text, std::string_view old, std::strin
   return out;
 }
 
+std::vector<std::string_view> charged_code_points(std::string_view text) {
+  charge_steps(text.size() / 8);
+  charge_bytes(text.size() * sizeof(std::string_view));
+  return split_code_points(text);
+}
+
 std::string escape_html(std::string_view text) {
   std::string out;
   for (char c : text) {
