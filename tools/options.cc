@@ -1,0 +1,52 @@
+#include "tools/options.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/base/error.h"
+
+namespace backplane::tools {
+
+plugins::SearchOptions PluginOptions::search() const {
+  return plugins::default_search({plugins.begin(), plugins.end()});
+}
+
+void add_options(Command& command, PluginOptions& options) {
+  command.list("--plugin", options.plugins, "PATH",
+               "A plugin (library, manifest or folder of them) to use beside those that are found; may be repeated. "
+               "Plugins are code that runs with your rights");
+}
+
+device::FallbackPolicy DeviceOptions::policy() const {
+  if (fallback == "deny") return device::FallbackPolicy::kDeny;
+  return fallback == "allow" ? device::FallbackPolicy::kAllow : device::FallbackPolicy::kWarn;
+}
+
+DType DeviceOptions::kv() const {
+  if (kv_type.empty()) return DType::kNone;
+  std::string name = kv_type;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  const auto type = dtype_from_name(name);
+  if (!type || !is_float(*type)) {
+    throw Error(ErrorCode::kUsage, "a KV cache can't have this type", "--kv-type " + kv_type,
+                "give one of f16, bf16, f32, f64");
+  }
+  return *type;
+}
+
+void add_options(Command& command, DeviceOptions& options) {
+  command.option("-d,--device", options.device, "DEVICE",
+                 "Where to compute, such as cpu:f32 (see `backplane devices`); by default the best that is available");
+  command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
+                 "When the device lacks an op: refuse the model, warn and compute it on the cpu (default), or just do "
+                 "that");
+  command.option("--threads", options.threads, "N", "CPU threads (default: one for each processor)");
+  command.option("-c,--ctx", options.context, "TOKENS",
+                 "Tokens of context to make room for (default: what the request needs, at most the model's own)");
+  command.option("--kv-type", options.kv_type, "TYPE", "Type of the KV cache: f16, bf16, f32, f64");
+  add_options(command, options.plugins);
+  command.flag("-v,--verbose", options.verbose, "Say more on stderr: memory, timings, ops that fell back");
+  command.flag("--no-progress", options.no_progress, "No progress bars");
+}
+
+}  // namespace backplane::tools

@@ -1,0 +1,40 @@
+// Options that several subcommands share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/device/ledger.h"
+#include "plugins/host/search_path.h"
+#include "tools/command_line.h"
+
+namespace backplane::tools {
+
+struct PluginOptions {
+  std::vector<std::string> plugins;  // --plugin
+
+  plugins::SearchOptions search() const;
+};
+void add_options(Command& command, PluginOptions& options);
+
+// Of commands that compute on a device.
+struct DeviceOptions {
+  PluginOptions plugins;
+  std::optional<std::string> device;
+  std::string fallback = "warn";
+  std::optional<std::uint32_t> threads;
+  std::optional<std::uint32_t> context;
+  std::string kv_type;
+  bool verbose = false;
+  bool no_progress = false;
+
+  device::FallbackPolicy policy() const;
+  // Throws Error{kUsage} for a type that a KV cache can't have; kNone: the device chooses.
+  DType kv() const;
+};
+void add_options(Command& command, DeviceOptions& options);
+
+}  // namespace backplane::tools
