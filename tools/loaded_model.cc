@@ -1,0 +1,117 @@
+#include "tools/loaded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <system_error>
+
+#include "core/base/log.h"
+#include "core/formats/gguf.h"
+#include "core/formats/hf_folder.h"
+#include "tools/memory_report.h"
+#include "tools/model_source.h"
+#include "tools/progress.h"
+#include "tools/signals.h"
+
+namespace backplane::tools {
+namespace {
+
+// Whether there is a tokenizer at all: one that is there has to be readable, even where ids alone are used.
+bool has_tokenizer(const formats::Container& container) {
+  if (const auto* gguf = dynamic_cast<const formats::Gguf*>(&container)) {
+    return gguf->has("tokenizer.ggml.model") || gguf->has("tokenizer.ggml.tokens");
+  }
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "encoder.json", "vocab.json"}) {
+    if (std::filesystem::exists(container.path() / name, ignored)) return true;
+  }
+  return false;
+}
+
+formats::TokenizerBundle tokenizer_of(const formats::Container& container) {
+  if (const auto* gguf = dynamic_cast<const formats::Gguf*>(&container)) return formats::tokenizer_from_gguf(*gguf);
+  return formats::load_tokenizer(container.path());
+}
+
+}  // namespace
+
+const formats::TokenizerBundle& OpenedModel::need_tokenizer() const {
+  if (tokenizer) return *tokenizer;
+  throw Error(ErrorCode::kBadFile, "the model has no tokenizer", file.container().path().string(),
+              "give token ids with --prompt-ids");
+}
+
+std::shared_ptr<const text::Tokenizer> OpenedModel::tokenizer_or_null() const {
+  return tokenizer ? tokenizer->tokenizer : nullptr;
+}
+
+std::vector<TokenId> OpenedModel::end_ids() const {
+  std::vector<TokenId> ids;
+  if (tokenizer) ids = tokenizer->tokenizer->special().end_of_generation;
+  if (const auto* folder = dynamic_cast<const formats::HuggingFaceFolder*>(&file.container())) {
+    for (const std::uint64_t id : folder->eos_token_ids()) {
+      if (id <= INT32_MAX) ids.push_back(static_cast<TokenId>(id));
+    }
+  }
+  std::erase_if(ids, [&](TokenId id) { return id < 0 || static_cast<std::uint32_t>(id) >= file.spec().vocab_size; });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+std::uint32_t OpenedModel::context_for(std::uint64_t tokens, bool beyond) const {
+  constexpr std::uint64_t kLeast = 16, kMost = UINT32_MAX;
+  const std::uint64_t own = file.spec().max_context;
+  const bool capped = !beyond || file.spec().context_is_hard;
+  const std::uint64_t wanted = std::max(tokens, kLeast);
+  return static_cast<std::uint32_t>(std::min(kMost, capped ? std::min(wanted, own) : wanted));
+}
+
+OpenedModel open_model(const std::string& name, const DeviceOptions& options) {
+  if (options.verbose) set_log_level(LogLevel::kInfo);
+  OpenedModel opened{.file = models::ModelFile(resolve_model(name, !options.no_progress)), .tokenizer = std::nullopt};
+  if (has_tokenizer(opened.file.container())) opened.tokenizer = tokenizer_of(opened.file.container());
+  return opened;
+}
+
+LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load) {
+  const auto start = std::chrono::steady_clock::now();
+  const plugins::Registry registry(options.plugins.search());
+  LoadedModel loaded;
+  loaded.devices = open_devices(registry, options);
+  load.context = load.context != 0 ? load.context : options.context.value_or(0);
+  load.kv_type = options.kv();
+  loaded.memory = opened.file.estimate(load, loaded.devices.chosen->activation_type());
+  loaded.context = load.context != 0 ? load.context : opened.file.spec().max_context;
+  if (options.verbose || stderr_is_terminal()) {
+    const std::string text = describe_memory(loaded.memory, loaded.context);
+    std::fprintf(stderr, "backplane: %s on %s: %s\n", opened.file.container().path().filename().c_str(),
+                 loaded.device().c_str(), text.c_str());
+  }
+  if (loaded.context > opened.file.spec().max_context && !opened.file.spec().context_is_hard) {
+    log(LogLevel::kWarning, "run", "a context of {} is more than the {} tokens that the model was made for",
+        loaded.context, opened.file.spec().max_context);
+  }
+  ProgressBar bar("loading", !options.no_progress);
+  load.executor.policy = options.policy();
+  load.executor.progress = [&](std::uint64_t done, std::uint64_t total) {
+    CatchInterrupts::check("loading the model");
+    bar.update(done, total);
+  };
+  loaded.model = models::load(opened.file, loaded.devices.chosen, loaded.devices.reference, load);
+  loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return loaded;
+}
+
+void print_ledger(models::LoadedModel& model) {
+  for (const device::Fallback& entry : model.executor().ledger().entries()) {
+    const std::string line =
+        fmt::format("backplane: fell back: {} x {} to {} ({}), {} staged, {:.3f} s: {}", entry.op, entry.count,
+                    entry.device, entry.shape, format_bytes(entry.bytes_staged), entry.seconds, entry.reason);
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+}
+
+}  // namespace backplane::tools

@@ -1,0 +1,57 @@
+// Everything that a command which computes has open: the file, its tokenizer, the devices, the model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/ids.h"
+#include "core/formats/tokenizer_bundle.h"
+#include "models/load.h"
+#include "plugins/host/registry.h"
+#include "tools/options.h"
+#include "tools/runtime.h"
+
+namespace backplane::tools {
+
+// A model file and its tokenizer; no device yet.
+struct OpenedModel {
+  models::ModelFile file;
+  std::optional<formats::TokenizerBundle> tokenizer;  // a model need not have one
+
+  // Throws Error{kBadFile} when there is none.
+  const formats::TokenizerBundle& need_tokenizer() const;
+  std::shared_ptr<const text::Tokenizer> tokenizer_or_null() const;
+  // The tokens by which the model ends its text, as tokenizer or folder say.
+  std::vector<TokenId> end_ids() const;
+  // The context when the user asks for none and `tokens` are wanted: no more than the model is made for, unless
+  // `beyond` lets a longer one through where that works.
+  std::uint32_t context_for(std::uint64_t tokens, bool beyond) const;
+};
+
+// `name` as resolve_model takes it. Throws Error{kBadFile} for a tokenizer that is broken or not supported, too.
+OpenedModel open_model(const std::string& name, const DeviceOptions& options);
+
+struct LoadedModel {
+  Devices devices;  // outlive the model
+  std::unique_ptr<models::LoadedModel> model;
+  models::MemoryEstimate memory;
+  std::uint32_t context = 0;
+  double seconds = 0;  // from the start of the load
+
+  const std::string& device() const { return devices.chosen->name(); }
+};
+
+// Opens the devices and loads. Says first, on a terminal or with --verbose, what memory it will take; shows a progress
+// bar; ends with Error{kInterrupted} when SIGINT comes inside a CatchInterrupts. `load.context` 0: as --ctx says, else
+// the model's own. Throws as models::load.
+LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load);
+
+// The ledger of a model, for --verbose: a line for each entry on stderr.
+void print_ledger(models::LoadedModel& model);
+
+}  // namespace backplane::tools
