@@ -140,7 +140,7 @@ class Writer {
       if (escape != std::string_view::npos) {
         out_.push_back('\\');
         out_.push_back(kLetters[escape]);
-      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7f && c <= 0x10ffff && c != 0x7f)) {
+      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7f && c <= 0x10ffff)) {
         write_escaped(c);
       } else {
         out_.append(text.substr(start, at - start));

@@ -2,6 +2,8 @@
 // repeats; made for the sanitizers.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -97,9 +99,15 @@ const std::vector<std::string> kPieces = {"{{ ",
                                           "none",
                                           "true"};
 
+// BACKPLANE_FUZZ_SEED, to try others by hand.
+unsigned seed() {
+  const char* chosen = std::getenv("BACKPLANE_FUZZ_SEED");
+  return chosen ? static_cast<unsigned>(std::strtoul(chosen, nullptr, 10)) : 20240726;
+}
+
 class Mutator {
  public:
-  explicit Mutator(std::vector<std::string> corpus) : corpus_(std::move(corpus)), random_(20240726) {}
+  explicit Mutator(std::vector<std::string> corpus) : corpus_(std::move(corpus)), random_(seed()) {}
 
   std::string next() {
     std::string source = pick(corpus_);

@@ -96,7 +96,7 @@ def main():
     r = random.Random(int(sys.argv[3]) if len(sys.argv) > 3 else 1)
     templates = ["{{ " + expression(r, 3) + " }}" if r.random() < 0.6 else block(r, 3) + "\n" + block(r, 2) for _ in range(count)]
     lines = "".join(json.dumps({"template": t, "variables": VARIABLES}) + "\n" for t in templates)
-    replies = subprocess.run([program], input=lines, capture_output=True, text=True).stdout.splitlines()
+    replies = subprocess.run([program], input=lines, capture_output=True, text=True).stdout.split("\n")[:-1]
     warnings.simplefilter("ignore")
     env, differ, failed = environment(), 0, 0
     assert len(replies) == count, f"{len(replies)} replies; the template after them ended the program"

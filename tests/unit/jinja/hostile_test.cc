@@ -28,7 +28,7 @@ std::string error_of(const std::string& source, const RenderOptions& options = {
     error = e.message();
   }
   std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(took.count(), 20) << source.substr(0,
+  EXPECT_LT(took.count(), 60) << source.substr(0,
                                                200);  // some 30 times what it takes, for sanitizers and busy machines
   return error;
 }
@@ -39,7 +39,9 @@ TEST(JinjaHostile, Loops) {
   std::string list = "{% set r = range(100000)|list %}";
   EXPECT_EQ(error_of(list + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}"),
             "the template takes too many steps");
-  EXPECT_EQ(error_of(list + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}"),
+  RenderOptions fewer;
+  fewer.limits.steps = 2'000'000;
+  EXPECT_EQ(error_of(list + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}", fewer),
             "the template takes too many steps");
   EXPECT_EQ(error_of("{{ range(-170141183460469231731687303715884105727, 170141183460469231731687303715884105727) }}"),
             "Range too big. The sandbox blocks ranges larger than MAX_RANGE (100000).");
