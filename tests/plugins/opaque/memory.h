@@ -1,0 +1,59 @@
+// Memory that the host can't touch: handles are numbers, contents are scrambled, and every access goes through here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "plugins/sdk/backplane_plugin.hpp"
+
+namespace opaque {
+
+// Bytes that read right only through read and write.
+class Scrambled {
+ public:
+  explicit Scrambled(std::uint64_t bytes) : bytes_(bytes, std::byte{0xEE}) {}
+
+  std::uint64_t size() const { return bytes_.size(); }
+  // Both throw BP_INVALID for a range beyond the end.
+  void read(std::uint64_t offset, void* to, std::uint64_t count) const;
+  void write(std::uint64_t offset, const void* from, std::uint64_t count);
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// The buffers of one device. Free-threaded but for the contents, which belong to the stream that works on them.
+class Memory {
+ public:
+  bp_buffer alloc(std::uint64_t bytes);
+  void free(bp_buffer buffer);
+  std::uint64_t live() const;
+
+  // Throws BP_INVALID for a handle that isn't, or is no longer, a buffer of this device.
+  std::shared_ptr<Scrambled> at(bp_buffer buffer) const;
+
+  // All elements in row-major order, whatever the strides. An absent tensor gives none.
+  std::vector<double> load(const bp_tensor& tensor) const;
+  template <class T>
+  std::vector<T> load_raw(const bp_tensor& tensor) const;  // contiguous
+  // Leaves alone what lies between the elements.
+  void store(const bp_tensor& tensor, const std::vector<double>& values);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<Scrambled>> buffers_;
+  std::uint64_t last_ = 0;
+};
+
+template <class T>
+std::vector<T> Memory::load_raw(const bp_tensor& tensor) const {
+  std::vector<T> values(backplane::plugin::element_count(tensor).value_or(0));
+  if (!values.empty()) at(tensor.buffer)->read(tensor.offset, values.data(), values.size() * sizeof(T));
+  return values;
+}
+
+}  // namespace opaque

@@ -1,0 +1,154 @@
+// `opaque`: a test plugin that is nothing like a CPU. Memory the host can't reach, a stream on a thread of its own
+// whose failures surface late, its own layouts of weights and KV, pages of 12 tokens, a workspace, and, through its
+// options, refusals, failures and lies at will (device.h).
+#include "device.h"
+
+namespace opaque {
+namespace {
+
+namespace sdk = backplane::plugin;
+
+constexpr std::uint32_t kAlignment = 256;
+
+bp_status count(bp_context, std::uint32_t* devices) {
+  *devices = 2;
+  return BP_OK;
+}
+
+bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info) {
+  return sdk::guard(context, [&] {
+    sdk::require(index < 2, "there are two devices, 0 and 1");
+    bp_device_info own{};
+    sdk::copy_text(own.name, index == 1 ? "f16" : "f32");
+    sdk::copy_text(own.description, "Test device with opaque memory");
+    sdk::fill_struct(info, own);
+  });
+}
+
+bp_status open(bp_context context, std::uint32_t index, const bp_open_params* params, bp_device* device) {
+  return sdk::guard(context,
+                    [&] { *device = reinterpret_cast<bp_device>(std::make_unique<Device>(index, params).release()); });
+}
+
+void close(bp_device device) { delete &self(device); }
+
+bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
+  return sdk::guard(context, [&] {
+    Device& device = self(handle);
+    device.gate();
+    bp_caps own{};
+    sdk::copy_text(own.name, device.name());
+    sdk::copy_text(own.description, "Test device with opaque memory");
+    own.flags = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
+    own.activation_type = device.options.lie == "caps" ? bp_type{BP_TYPE_I32} : device.real;
+    own.activation_types = sdk::type_set({BP_TYPE_F32, BP_TYPE_F16});
+    own.alignment = device.options.lie == "alignment" ? 192 : kAlignment;
+    own.weight_types = sdk::type_set({BP_TYPE_F32});
+    if (!device.options.no_kv) own.kv_types = sdk::type_set({BP_TYPE_F32, BP_TYPE_F16});
+    own.page_sizes[0] = 12;
+    sdk::fill_struct(caps, own);
+  });
+}
+
+bp_status supports(bp_device device, bp_context context, const bp_op_query* query, bp_support* support) {
+  return sdk::guard(context, [&] {
+    self(device).gate();
+    bp_support own{};
+    answer_query(self(device), sdk::read_struct(query), own);
+    sdk::fill_struct(support, own);
+  });
+}
+
+bp_status run(bp_device device, bp_stream stream, bp_context context, const bp_op* op) {
+  return sdk::guard(context, [&] {
+    auto late = self(device).gate(true);
+    self(device).enqueue(stream, late ? std::move(late) : op_work(self(device), sdk::read_struct(op)));
+  });
+}
+
+bp_status alloc(bp_device device, bp_context context, std::uint64_t bytes, bp_memory kind, bp_buffer* buffer) {
+  return sdk::guard(context, [&] {
+    self(device).gate();
+    if (kind != BP_MEMORY_DEVICE) sdk::refuse("there is only device memory");
+    *buffer = self(device).options.lie == "null_handle" ? nullptr : self(device).memory.alloc(bytes);
+  });
+}
+
+void free(bp_device device, bp_buffer buffer) { self(device).memory.free(buffer); }
+
+bp_status upload(bp_device device, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
+                 const void* data, std::uint64_t bytes) {
+  return sdk::guard(context, [&] {
+    auto late = self(device).gate(true);
+    self(device).enqueue(
+        stream, late ? std::move(late) : [=] { self(device).memory.at(buffer)->write(offset, data, bytes); });
+  });
+}
+
+bp_status download(bp_device device, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
+                   void* data, std::uint64_t bytes) {
+  return sdk::guard(context, [&] {
+    auto late = self(device).gate(true);
+    self(device).enqueue(
+        stream, late ? std::move(late) : [=] { self(device).memory.at(buffer)->read(offset, data, bytes); });
+  });
+}
+
+bp_status create_stream(bp_device device, bp_context context, bp_stream* stream) {
+  return sdk::guard(context, [&] {
+    self(device).gate();
+    *stream = self(device).give<bp_stream>(std::make_unique<Stream>());
+  });
+}
+
+void destroy_stream(bp_device device, bp_stream stream) { self(device).take(reinterpret_cast<Stream*>(stream)); }
+
+bp_status sync(bp_device device, bp_stream stream, bp_context context) {
+  return sdk::guard(context, [&] {
+    const auto late = self(device).gate(true);
+    if (late) self(device).enqueue(stream, late);
+    self(device).sync(stream);
+  });
+}
+
+void fill(bp_tables* tables) {
+  bp_driver_table driver{};
+  driver.abi_minor = BP_ABI_MINOR;
+  driver.name = "opaque";
+  driver.version = "1";
+  driver.count = count;
+  driver.open = open;
+  driver.close = close;
+  driver.describe = describe;
+  sdk::fill_table(tables, &bp_tables::driver, driver);
+  bp_device_table device{};
+  device.caps = caps;
+  device.supports = supports;
+  device.run = run;
+  sdk::fill_table(tables, &bp_tables::device, device);
+  bp_buffer_table buffer{};
+  buffer.alloc = alloc;
+  buffer.free = free;
+  buffer.upload = upload;
+  buffer.download = download;
+  sdk::fill_table(tables, &bp_tables::buffer, buffer);
+  bp_stream_table stream{};
+  stream.create = create_stream;
+  stream.destroy = destroy_stream;
+  stream.sync = sync;
+  sdk::fill_table(tables, &bp_tables::stream, stream);
+  bp_weights_table weights{};
+  fill_weights(weights);
+  sdk::fill_table(tables, &bp_tables::weights, weights);
+  bp_kv_table kv{};
+  fill_kv(kv);
+  sdk::fill_table(tables, &bp_tables::kv, kv);
+}
+
+}  // namespace
+}  // namespace opaque
+
+extern "C" BP_EXPORT bp_status backplane_plugin_v1(const bp_host* host, bp_context context, bp_tables* tables) {
+  backplane::plugin::host = host;
+  return backplane::plugin::guard(context, [&] { opaque::fill(tables); });
+}

@@ -1,0 +1,21 @@
+// What the opaque plugin tells a test about itself: the test owns one and hands its address over in the open option
+// "report=ADDRESS" (decimal). It must outlive the device.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace opaque {
+
+struct Report {
+  std::atomic<std::uint64_t> calls{0};   // that can fail, since open: what fail_at counts
+  std::atomic<std::uint64_t> runs{0};    // ops that ran to their end
+  std::atomic<std::uint64_t> live{0};    // objects that were not destroyed before close
+  std::atomic<std::uint64_t> misuse{0};  // calls that the contract forbids, such as any on a lost device
+  std::atomic<std::uint64_t> open{0};    // devices that are open now
+
+  std::string option() const { return "report=" + std::to_string(reinterpret_cast<std::uintptr_t>(this)); }
+};
+
+}  // namespace opaque

@@ -1,0 +1,56 @@
+#include "stream.h"
+
+namespace opaque {
+
+namespace sdk = backplane::plugin;
+
+Stream::~Stream() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::push(std::function<void()> item) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) throw *failure_;
+    items_.push_back(std::move(item));
+  }
+  changed_.notify_all();
+}
+
+void Stream::sync() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+  if (failure_) throw *failure_;
+}
+
+void Stream::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return !items_.empty() || ending_; });
+    if (items_.empty()) return;
+    const std::function<void()> item = std::move(items_.front());
+    items_.pop_front();
+    const bool skip = failure_.has_value();  // what follows a failure would compute on garbage
+    busy_ = true;
+    lock.unlock();
+    std::optional<sdk::Failure> failure;
+    try {
+      if (!skip) item();
+    } catch (const sdk::Failure& caught) {
+      failure = caught;
+    } catch (const std::exception& caught) {
+      failure = sdk::Failure(BP_INTERNAL, caught.what());
+    }
+    lock.lock();
+    busy_ = false;
+    if (failure && !failure_) failure_ = failure;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace opaque

@@ -1,0 +1,38 @@
+// A stream with a thread of its own. Work that fails is reported by a later call, and the stream stays failed.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "plugins/sdk/backplane_plugin.hpp"
+
+namespace opaque {
+
+class Stream {
+ public:
+  Stream() : thread_([this] { work(); }) {}
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // Throws the failure of earlier work, once it is known.
+  void push(std::function<void()> item);
+  // Waits for all work; throws as push does.
+  void sync();
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> items_;
+  bool busy_ = false, ending_ = false;
+  std::optional<backplane::plugin::Failure> failure_;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace opaque
