@@ -5,7 +5,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/abi_call.h"
 #include "core/base/error.h"
 
 namespace backplane::device {
@@ -50,19 +49,16 @@ std::shared_ptr<Device> Device::open(const PluginRef& plugin, std::uint32_t inde
   params.size = sizeof(params);
   params.flags = deterministic ? BP_OPEN_DETERMINISTIC : 0;
   params.options = options.empty() ? nullptr : options.c_str();
-  AbiCall call;
-  bp_device handle = nullptr;
-  call.check(plugin.tables->driver->open(call.context(), index, &params, &handle), device->where("open"));
-  require(handle != nullptr, device->name_, "success without a device");
-  device->handle_ = handle;
+  device->handle_ = device->create<bp_device>("open", [&](bp_context context, bp_device* handle) {
+    return plugin.tables->driver->open(context, index, &params, handle);
+  });
   device->read_caps();
   device->name_ = fmt::format("{}:{}", plugin.name, printable(device->caps_.name, sizeof(device->caps_.name)));
-  if (plugin.tables->stream->create) {
-    AbiCall stream_call;
-    call.check(plugin.tables->stream->create(handle, stream_call.context(), &device->stream_), device->where("stream"));
-    require(device->stream_ != nullptr, device->name_, "success without a stream");
-    require(plugin.tables->stream->sync && plugin.tables->stream->destroy, device->name_,
-            "a stream table without sync");
+  const bp_stream_table& streams = *plugin.tables->stream;
+  if (streams.create && streams.destroy && streams.sync) {
+    device->stream_ = device->create<bp_stream>("stream", [&](bp_context context, bp_stream* stream) {
+      return streams.create(device->handle_, context, stream);
+    });
   }
   return device;
 }
@@ -72,11 +68,26 @@ Device::~Device() {
   if (handle_) tables_->driver->close(handle_);
 }
 
+void Device::finish(const AbiCall& abi, bp_status status, std::string_view what) const {
+  if (status == BP_DEVICE_LOST) lost_ = true;
+  if (status != BP_OK) abi.check(status, where(what));
+}
+
+bool Device::is_yes(const AbiCall& abi, bp_status status, std::string_view what) const {
+  const bool failed = status == BP_DEVICE_LOST || status == BP_OUT_OF_MEMORY || status == BP_INTERNAL;
+  if (failed) finish(abi, status, what);
+  return status == BP_OK;
+}
+
+void Device::throw_nonsense(std::string_view nonsense, std::string_view what) const {
+  throw Error(ErrorCode::kDevice, fmt::format("the plugin reports {}", nonsense), where(what),
+              "report it to its author");
+}
+
 bp_caps Device::current_caps() const {
   bp_caps caps{};
   caps.size = sizeof(caps);
-  AbiCall call;
-  call.check(tables_->device->caps(handle_, call.context(), &caps), where("caps"));
+  call("caps", [&](bp_context context) { return tables_->device->caps(handle_, context, &caps); });
   return caps;
 }
 
@@ -102,43 +113,41 @@ bool Device::takes_weight_type(DType type) const { return contains(caps_.weight_
 bool Device::takes_kv_type(DType type) const { return contains(caps_.kv_types, type); }
 
 Buffer Device::alloc(std::uint64_t bytes, std::string_view purpose) {
-  const std::string place =
-      fmt::format("{}: {:.1f} MiB for {}", name_, static_cast<double>(bytes) / (1 << 20), purpose);
+  const std::string place = fmt::format("{:.1f} MiB for {}", static_cast<double>(bytes) / (1 << 20), purpose);
   if (caps_.max_buffer_bytes != 0 && bytes > caps_.max_buffer_bytes) {
-    throw Error(ErrorCode::kCapacity, "more than one buffer of the device can hold", place,
+    throw Error(ErrorCode::kCapacity, "more than one buffer of the device can hold", where(place),
                 "use a smaller model or --ctx");
   }
-  AbiCall call;
-  bp_buffer handle = nullptr;
   const std::uint64_t size = bytes == 0 ? 1 : bytes;
-  call.check(tables_->buffer->alloc(handle_, call.context(), size, BP_MEMORY_DEVICE, &handle), place);
-  require(handle != nullptr, name_, "success without a buffer");
+  const auto handle = create<bp_buffer>(place, [&](bp_context context, bp_buffer* made) {
+    return tables_->buffer->alloc(handle_, context, size, BP_MEMORY_DEVICE, made);
+  });
   Buffer buffer(shared_from_this(), handle, size, nullptr);
   if (!host_visible()) return buffer;
-  void* address = nullptr;
-  AbiCall map_call;
-  map_call.check(tables_->buffer->map(handle_, map_call.context(), handle, &address), where("map"));
-  require(address != nullptr, name_, "a mapped buffer without an address");
-  buffer.host_ = static_cast<std::byte*>(address);
+  buffer.host_ = static_cast<std::byte*>(create<void*>("map", [&](bp_context context, void** address) {
+    return tables_->buffer->map(handle_, context, handle, address);
+  }));
   return buffer;
 }
 
 std::optional<Buffer> Device::import_host(std::span<std::byte> range, bool writable) {
   if (!tables_->buffer->import_host || range.empty()) return std::nullopt;
-  AbiCall call;
+  AbiCall abi;
   bp_buffer handle = nullptr;
-  const bp_status status =
-      tables_->buffer->import_host(handle_, call.context(), range.data(), range.size(), writable ? 1 : 0, &handle);
+  const bp_status status = attempt(abi, [&](bp_context context) {
+    return tables_->buffer->import_host(handle_, context, range.data(), range.size(), writable ? 1 : 0, &handle);
+  });
+  if (status == BP_DEVICE_LOST) finish(abi, status, "import of host memory");
   if (status != BP_OK) return std::nullopt;  // a refusal is no failure: the caller copies instead
-  require(handle != nullptr, name_, "success without a buffer");
+  if (!handle) throw_nonsense("success without a result", "import of host memory");
   return Buffer(shared_from_this(), handle, range.size(), range.data());
 }
 
 void Device::upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data) {
   if (data.empty()) return;
-  AbiCall call;
-  call.check(tables_->buffer->upload(handle_, stream_, call.context(), to.handle(), offset, data.data(), data.size()),
-             where("upload"));
+  call("upload", [&](bp_context context) {
+    return tables_->buffer->upload(handle_, stream_, context, to.handle(), offset, data.data(), data.size());
+  });
 }
 
 void Device::upload(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data) {
@@ -148,28 +157,45 @@ void Device::upload(const Buffer& to, std::uint64_t offset, std::span<const std:
 
 void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return;
-  AbiCall call;
-  call.check(
-      tables_->buffer->download(handle_, stream_, call.context(), from.handle(), offset, data.data(), data.size()),
-      where("download"));
+  call("download", [&](bp_context context) {
+    return tables_->buffer->download(handle_, stream_, context, from.handle(), offset, data.data(), data.size());
+  });
   sync();
 }
 
 void Device::sync() {
   if (!stream_) return;
-  AbiCall call;
-  call.check(tables_->stream->sync(handle_, stream_, call.context()), where("sync"));
+  call("sync", [&](bp_context context) { return tables_->stream->sync(handle_, stream_, context); });
+}
+
+void Device::recover() noexcept {
+  if (!stream_ || lost_) return;
+  try {
+    sync();
+    return;
+  } catch (const std::exception&) {  // the failure that led here is the one to report
+  }
+  if (lost_) return;
+  tables_->stream->destroy(handle_, std::exchange(stream_, nullptr));
+  try {
+    stream_ = create<bp_stream>("stream", [&](bp_context context, bp_stream* stream) {
+      return tables_->stream->create(handle_, context, stream);
+    });
+  } catch (const std::exception&) {
+    lost_ = true;  // without a stream nothing can be asked of it any more
+  }
 }
 
 Support Device::supports(const bp_op_query& query) {
   Support support;
   support.answer.size = sizeof(bp_support);
-  AbiCall call;
-  const bp_status status = tables_->device->supports(handle_, call.context(), &query, &support.answer);
-  if (status != BP_OK) {
-    support.reason = call.text();
+  AbiCall abi;
+  const bp_status status = attempt(
+      abi, [&](bp_context context) { return tables_->device->supports(handle_, context, &query, &support.answer); });
+  if (!is_yes(abi, status, fmt::format("supports {} {}", op_name(query.code), query.name ? query.name : ""))) {
+    support.answer = {};
+    support.reason = abi.text();
     if (support.reason.empty()) support.reason = status_text(status);
-    if (status == BP_DEVICE_LOST) call.check(status, where("supports"));
     return support;
   }
   const std::uint64_t missing = query.features & ~support.answer.features;
@@ -185,79 +211,22 @@ Support Device::supports(const bp_op_query& query) {
 }
 
 void Device::run(const bp_op& op) {
-  AbiCall call;
-  const bp_status status = tables_->device->run(handle_, stream_, call.context(), &op);
-  if (status == BP_OK) return;
-  call.check(status, where(fmt::format("{} {}", op_name(op.code), op.name ? op.name : "")));
+  AbiCall abi;
+  const bp_status status =
+      attempt(abi, [&](bp_context context) { return tables_->device->run(handle_, stream_, context, &op); });
+  if (status != BP_OK) finish(abi, status, fmt::format("{} {}", op_name(op.code), op.name ? op.name : ""));
 }
 
 bp_prepared Device::prepare(const bp_op_query& query) {
   if (!tables_->device->prepare || !tables_->device->unprepare) return nullptr;
-  AbiCall call;
-  bp_prepared prepared = nullptr;
-  call.check(tables_->device->prepare(handle_, call.context(), &query, &prepared), where("prepare"));
-  return prepared;
+  return create<bp_prepared>(fmt::format("prepare {} {}", op_name(query.code), query.name ? query.name : ""),
+                             [&](bp_context context, bp_prepared* prepared) {
+                               return tables_->device->prepare(handle_, context, &query, prepared);
+                             });
 }
 
 void Device::unprepare(bp_prepared prepared) noexcept {
   if (prepared) tables_->device->unprepare(handle_, prepared);
-}
-
-std::string_view op_name(std::uint32_t code) {
-  switch (code) {
-    case BP_OP_EMBED:
-      return "EMBED";
-    case BP_OP_NORM:
-      return "NORM";
-    case BP_OP_LINEAR:
-      return "LINEAR";
-    case BP_OP_ROPE:
-      return "ROPE";
-    case BP_OP_KV_WRITE:
-      return "KV_WRITE";
-    case BP_OP_ATTN_PREFILL:
-      return "ATTN_PREFILL";
-    case BP_OP_ATTN_DECODE:
-      return "ATTN_DECODE";
-    case BP_OP_ACT:
-      return "ACT";
-    case BP_OP_GLU:
-      return "GLU";
-    case BP_OP_ADD:
-      return "ADD";
-    case BP_OP_MUL:
-      return "MUL";
-    case BP_OP_SCALE:
-      return "SCALE";
-    case BP_OP_GATHER_ROWS:
-      return "GATHER_ROWS";
-    case BP_OP_CAST:
-      return "CAST";
-    case BP_OP_COPY:
-      return "COPY";
-    case BP_OP_FILL:
-      return "FILL";
-    case BP_OP_SOFTCAP:
-      return "SOFTCAP";
-    case BP_OP_TOPK:
-      return "TOPK";
-    case BP_OP_SAMPLE:
-      return "SAMPLE";
-    case BP_OP_ADVANCE:
-      return "ADVANCE";
-    case BP_OP_ADD_NORM:
-      return "ADD_NORM";
-    case BP_OP_QKV_ROPE_WRITE:
-      return "QKV_ROPE_WRITE";
-    case BP_OP_GATEUP_GLU:
-      return "GATEUP_GLU";
-    case BP_OP_LINEAR_ADD:
-      return "LINEAR_ADD";
-    case BP_OP_HEAD_ARGMAX:
-      return "HEAD_ARGMAX";
-    default:
-      return "an unknown op";
-  }
 }
 
 }  // namespace backplane::device

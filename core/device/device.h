@@ -1,6 +1,7 @@
 // RAII over the device, buffer and stream tables of the plugin ABI. Everything a plugin returns is checked here.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/abi_call.h"
 #include "core/base/dtype.h"
 #include "plugins/abi/backplane_plugin.h"
 
@@ -53,8 +55,8 @@ struct PluginRef {
 };
 
 // An open device with one stream of its own. Calls that fail throw Error: kCapacity when memory ran out, else kDevice,
-// with the plugin's text. supports, alloc and import_host are free-threaded; all that touches the stream is for one
-// thread at a time.
+// with the plugin's text. Once a call reported that the device is lost, all of them throw without calling the plugin.
+// supports, alloc and import_host are free-threaded; all that touches the stream is for one thread at a time.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // `options` is "key=value,..." for the plugin, or empty.
@@ -87,22 +89,56 @@ class Device : public std::enable_shared_from_this<Device> {
   // Enqueues only: `data` must stay until the next sync.
   void upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
   void sync();
+  // After a failure: waits for what is enqueued, and replaces a stream that has failed, so that the device can be used
+  // again. A device that is lost, or gives no new stream, stays unusable.
+  void recover() noexcept;
+  bool lost() const { return lost_; }
 
+  // `no` is an answer: BP_UNSUPPORTED, or features that are missing. A plugin that fails to answer throws.
   Support supports(const bp_op_query& query);
   void run(const bp_op& op);
   bp_prepared prepare(const bp_op_query& query);  // nullptr where the plugin has no prepare
   void unprepare(bp_prepared prepared) noexcept;
 
+  // One call into the plugin, function(context) -> bp_status; `what` names it in the Error.
+  template <class Function>
+  void call(std::string_view what, Function&& function) const {
+    AbiCall abi;
+    finish(abi, attempt(abi, std::forward<Function>(function)), what);
+  }
+  // A question: false where the plugin answers no. One that ran out of memory or failed to answer throws.
+  template <class Function>
+  bool accepts(std::string_view what, Function&& function) const {
+    AbiCall abi;
+    return is_yes(abi, attempt(abi, std::forward<Function>(function)), what);
+  }
+  // As `call`, for functions that create something: never nullptr. A handle beside a failure is not one.
+  template <class Handle, class Function>
+  Handle create(std::string_view what, Function&& function) const {
+    Handle handle = nullptr;
+    call(what, [&](bp_context context) { return function(context, &handle); });
+    if (!handle) throw_nonsense("success without a result", what);
+    return handle;
+  }
+
  private:
   Device() = default;
   void read_caps();
-  std::string where(std::string_view call) const { return name_ + ": " + std::string(call); }
+  std::string where(std::string_view what) const { return name_ + ": " + std::string(what); }
+  template <class Function>
+  bp_status attempt(AbiCall& abi, Function&& function) const {
+    return lost_ ? bp_status{BP_DEVICE_LOST} : function(abi.context());
+  }
+  void finish(const AbiCall& abi, bp_status status, std::string_view what) const;
+  bool is_yes(const AbiCall& abi, bp_status status, std::string_view what) const;
+  [[noreturn]] void throw_nonsense(std::string_view nonsense, std::string_view what) const;
 
   const bp_tables* tables_ = nullptr;
   bp_device handle_ = nullptr;
   bp_stream stream_ = nullptr;
   std::string name_;
   bp_caps caps_{};
+  mutable std::atomic<bool> lost_{false};
 };
 
 bool contains(const bp_type_set& set, DType type);

@@ -52,6 +52,7 @@ KvPool& Executor::create_kv(KvSpec spec) {
 }
 
 void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) {
+  if (!sites_.empty()) throw Error(ErrorCode::kInternal, "an executor is planned once");
   StepLimits least = limits;
   least.tokens = least.sequences = least.rows = least.max_pages = 1;
   smallest_ = StepBuffer::counts(least, 1);
@@ -63,33 +64,34 @@ void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) 
     cursor_ = 0;
     ops();
   }
-  Planner(*this).run();
-  step_ = std::make_unique<StepBuffer>(devices_, limits);
+  try {
+    Planner(*this).run();
+    step_ = std::make_unique<StepBuffer>(devices_, limits);
+  } catch (...) {
+    abandon_step();  // nothing is still under way when what was made goes away
+    throw;
+  }
   mode_ = Mode::kRun;
 }
 
 void Executor::begin_step(const sched::Step& step) {
+  if (planning()) throw Error(ErrorCode::kInternal, "a step before the plan");
   step_->set(step);
-  counts_ = step_->on(devices_.size() - 1);
+  counts_ = step_->counts();
   step_kind_ = step.n_decode == step.sequences() ? "decode" : step.n_decode == 0 ? "prefill" : "mixed";
   cursor_ = 0;
   last_slot_ = 0;
 }
 
 void Executor::end_step() {
-  devices_[0]->sync();
+  for (const auto& device : devices_) device->sync();
   if (cursor_ != sites_.size()) {
     throw Error(ErrorCode::kInternal, fmt::format("a step issued {} ops of {} planned", cursor_, sites_.size()));
   }
 }
 
 void Executor::abandon_step() noexcept {
-  for (const auto& device : devices_) {
-    try {
-      device->sync();
-    } catch (const std::exception&) {  // the failure that led here is the one to report
-    }
-  }
+  for (const auto& device : devices_) device->recover();
 }
 
 Site& Executor::next_site(std::uint32_t code, OpName name) {
@@ -127,165 +129,31 @@ void Executor::execute(Site& site, const void* args, Binder& binder) {
   }
   op.name = site.name.c_str();
   devices_[site.slot]->run(op);
-  for (const auto& back : binder.cast_back_) cast(site.slot, back.from, back.to, back.keep_rest, binder.staged_);
-}
-
-void Executor::cast(Slot slot, const Tensor& from, const Tensor& to, bool keep_rest, std::uint64_t& staged) {
-  bp_unary_args query_args{};
-  query_args.size = sizeof(query_args);
-  query_args.x = from.abi(nullptr);
-  query_args.out = to.abi(nullptr);
-  bp_op_query query{};
-  query.size = sizeof(query);
-  query.code = BP_OP_CAST;
-  query.layer = kNoLayer;
-  query.smallest = query.largest = &query_args;
-  query.features = from.row_contiguous() && to.row_contiguous() ? 0 : BP_FEATURE_STRIDED;
-  const std::vector<Slot> order =
-      slot + 1 == devices_.size() ? std::vector<Slot>{slot} : std::vector<Slot>{slot, devices_.size() - 1};
-  for (const Slot where : order) {
-    const Support support = devices_[where]->supports(query);
-    if (!support.yes) continue;
-    enter(where);
-    bp_unary_args args = query_args;
-    args.x.buffer = from.storage->read(where, staged).handle();
-    args.out.buffer = (keep_rest ? to.storage->update(where, staged) : to.storage->write(where, to.end())).handle();
-    bp_op op{};
-    op.size = sizeof(op);
-    op.code = BP_OP_CAST;
-    op.layer = kNoLayer;
-    op.args = &args;
-    op.name = "activation cast";
-    Buffer workspace;
-    if (support.answer.workspace_bytes) {
-      workspace = devices_[where]->alloc(support.answer.workspace_bytes, "a cast");
-      op.workspace = workspace.handle();
-      op.workspace_bytes = support.answer.workspace_bytes;
-    }
-    devices_[where]->run(op);
-    if (workspace) devices_[where]->sync();
-    enter(slot);
-    return;
-  }
-  throw Error(ErrorCode::kDevice, "no device can cast activations", devices_[slot]->name());
-}
-
-void Binder::note_strides(const Tensor& t) {
-  if (!t.row_contiguous()) feature(BP_FEATURE_STRIDED);
-}
-
-bool Binder::needs_cast(const Tensor& t) const {
-  return site_.activation != DType::kNone && site_.activation != t.type && is_float(t.type);
-}
-
-Tensor Binder::temporary(const Tensor& like) {
-  Tensor t = like;
-  const std::int64_t size = dtype_info(site_.activation).block_bytes;
-  t.type = site_.activation;
-  t.offset = 0;
-  std::int64_t stride = size;
-  for (std::uint32_t d = t.rank; d-- > 0;) {
-    t.stride[d] = stride;
-    stride *= t.shape[d];
-  }
-  const std::size_t index = temporaries_++;
-  if (site_.temporaries.size() <= index) site_.temporaries.resize(index + 1);
-  auto& storage = site_.temporaries[index];
-  if (!storage || storage->bytes() < t.end()) {
-    storage = std::make_shared<Storage>(executor_.devices_, std::max<std::uint64_t>(1, t.end()), "an activation cast");
-  }
-  t.storage = storage;
-  return t;
-}
-
-bp_tensor Binder::in(const Tensor& t) {
-  if (!t.present()) return bp_tensor{};
-  note_strides(t);
-  if (planning()) return t.abi(nullptr);
-  if (needs_cast(t)) {
-    const Tensor temp = temporary(t);
-    executor_.cast(site_.slot, t, temp, false, staged_);
-    return temp.abi(temp.storage->read(site_.slot, staged_).handle());
-  }
-  return t.abi(t.storage->read(site_.slot, staged_).handle());
-}
-
-bp_tensor Binder::out(const Tensor& t) {
-  if (!t.present()) return bp_tensor{};
-  note_strides(t);
-  if (planning()) return t.abi(nullptr);
-  if (needs_cast(t)) {
-    const Tensor temp = temporary(t);
-    cast_back_.push_back({temp, t, false});
-    return temp.abi(temp.storage->write(site_.slot, temp.end()).handle());
-  }
-  return t.abi(t.storage->write(site_.slot, t.end()).handle());
-}
-
-bp_tensor Binder::inout(const Tensor& t) {
-  if (!t.present()) return bp_tensor{};
-  note_strides(t);
-  if (planning()) return t.abi(nullptr);
-  if (needs_cast(t)) {
-    const Tensor temp = temporary(t);
-    executor_.cast(site_.slot, t, temp, false, staged_);
-    cast_back_.push_back({temp, t, true});
-    return temp.abi(temp.storage->update(site_.slot, staged_).handle());
-  }
-  return t.abi(t.storage->update(site_.slot, staged_).handle());
-}
-
-bp_tensor Binder::constant(const Tensor& t) {
-  if (!t.present()) return bp_tensor{};
-  return t.abi(planning() ? nullptr : t.storage->read(site_.slot, staged_).handle());
-}
-
-void Binder::matrix(bp_matrix& at, const std::shared_ptr<Weight>& weight, std::uint64_t use) {
-  if (!planning()) {
-    at = weight->matrix(site_.slot);
-    return;
-  }
-  if (executor_.mode_ == Executor::Mode::kSmallest) {
-    weight->add_use(use);
-    site_.matrices.push_back({&at, nullptr, weight});
-    return;
-  }
-  for (Site::MatrixUse& known : site_.matrices) {
-    if (!known.largest) {
-      known.largest = &at;
-      return;
-    }
+  for (const auto& back : binder.cast_back_) {
+    const Buffer& buffer = binder.open(back.to, back.access);
+    cast(site.slot, back.from, back.to.abi(buffer.handle()));
   }
 }
 
-void Binder::kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages) {
-  KvPool& pool = *executor_.kv_;
-  if (planning()) {
-    site_.kv.push_back({&handle, &k_pages, &v_pages, layer});
-    return;
-  }
-  if (pool.owned()) {
-    handle = pool.handle();
-    return;
-  }
-  const Tensor k = pool.k_pages(layer), v = pool.v_pages(layer);
-  const Buffer& buffer = writes ? k.storage->update(site_.slot, staged_) : k.storage->read(site_.slot, staged_);
-  k_pages = k.abi(buffer.handle());
-  v_pages = v.abi(buffer.handle());
+// Planning has made sure that the slot can cast, and that the workspace is large enough.
+void Executor::cast(Slot slot, const bp_tensor& from, const bp_tensor& to) {
+  bp_unary_args args{};
+  args.size = sizeof(args);
+  args.x = from;
+  args.out = to;
+  bp_op op{};
+  op.size = sizeof(op);
+  op.code = BP_OP_CAST;
+  op.layer = kNoLayer;
+  op.args = &args;
+  op.workspace = workspaces_[slot].handle();
+  op.workspace_bytes = workspaces_[slot] ? workspaces_[slot].bytes() : 0;
+  op.name = "activation cast";
+  devices_[slot]->run(op);
 }
 
-const bp_step* Binder::step() { return planning() ? executor_.counts_ : executor_.step_->on(site_.slot); }
-
-bp_tensor Binder::ids(std::uint32_t count) {
-  return make_tensor(nullptr, DType::kI32, {static_cast<std::int64_t>(count)}).abi(nullptr);
-}
-bp_tensor Binder::token() { return planning() ? ids(executor_.counts_->tokens) : executor_.step_->token(site_.slot); }
-bp_tensor Binder::pos() { return planning() ? ids(executor_.counts_->tokens) : executor_.step_->pos(site_.slot); }
-bp_tensor Binder::rope_row() {
-  return planning() ? ids(executor_.counts_->tokens) : executor_.step_->rope_row(site_.slot);
-}
-bp_tensor Binder::out_row(std::uint32_t begin, std::uint32_t count) {
-  return planning() ? ids(count) : executor_.step_->out_row(site_.slot, begin, count);
+void Executor::charge(const Site& writer, std::uint64_t staged) {
+  ledger_.add_bytes(op_name(writer.code), devices_[writer.slot]->name(), step_kind_, writer.reason, staged);
 }
 
 }  // namespace backplane::device

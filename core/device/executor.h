@@ -43,6 +43,13 @@ struct Site {
     bp_matrix* smallest = nullptr;
     bp_matrix* largest = nullptr;
     std::shared_ptr<Weight> weight;
+    std::uint64_t use = 0;
+    std::size_t form = 0;  // that the weight has on the op's slot
+  };
+  // An activation tensor, in the order of the Binder's calls: its largest view.
+  struct Activation {
+    Tensor largest;
+    bool read = false, written = false;
   };
   struct KvUse {
     bp_kv* kv = nullptr;
@@ -57,6 +64,8 @@ struct Site {
   std::uint64_t features = 0;
   std::shared_ptr<void> smallest, largest;  // own the argument structs of the query
   std::vector<MatrixUse> matrices;
+  std::vector<Activation> activations;
+  std::vector<std::shared_ptr<Storage>> constants;
   std::vector<KvUse> kv;        // of the two argument structs
   bool fused = false;           // decomposed when the chosen device lacks it
   bool skipped = false;         // part of a fused op that runs as one
@@ -67,8 +76,7 @@ struct Site {
   bp_support support{};
   DType activation = DType::kNone;  // what the op takes, where it differs from the model's
   bp_prepared prepared = nullptr;
-  std::string reason;                                 // why it isn't on slot 0
-  std::vector<std::shared_ptr<Storage>> temporaries;  // for activation casts
+  std::string reason;  // why it isn't on slot 0
 };
 
 class Binder;
@@ -94,14 +102,16 @@ class Executor {
   std::shared_ptr<Weight> weight(WeightSource source) { return std::make_shared<Weight>(devices_, std::move(source)); }
   KvPool& create_kv(KvSpec spec);
 
-  // `ops` issues all ops of a step for the counts that step() then shows. Throws Error{kDevice} when some op runs
-  // nowhere, or, with kDeny, not on the chosen device.
+  // `ops` issues all ops of a step for the counts that step() then shows. Called once. Throws Error: kDevice when some
+  // op runs nowhere, or, with kDeny, not on the chosen device; kCapacity when memory runs out. All memory of the steps
+  // is taken here. An executor whose plan failed is of no use.
   void plan(const StepLimits& limits, const std::function<void()>& ops);
 
-  // One step: begin_step, the ops, end_step. The step must outlive it. A failure leaves the executor usable.
+  // One step: begin_step, the ops, end_step. The step must outlive it. After a failure inside a step call abandon_step,
+  // which waits until nothing reads the step any more and keeps what went wrong to itself; then the executor is usable
+  // again, unless a device was lost.
   void begin_step(const sched::Step& step);
   void end_step();
-  // After a failure inside a step: waits until nothing reads the step any more. Keeps what went wrong to itself.
   void abandon_step() noexcept;
 
   // Counts of the step in progress, or of the planning pass.
@@ -135,8 +145,9 @@ class Executor {
   Site& next_site(std::uint32_t code, OpName name);
   void execute(Site& site, const void* args, Binder& binder);
   void enter(Slot slot);
-  // keep_rest: the bytes of `to`'s storage outside the view stay as they are.
-  void cast(Slot slot, const Tensor& from, const Tensor& to, bool keep_rest, std::uint64_t& staged);
+  // On a slot, from and to tensors that are there.
+  void cast(Slot slot, const bp_tensor& from, const bp_tensor& to);
+  void charge(const Site& writer, std::uint64_t staged);
 
   Devices devices_;
   ExecutorOptions options_;
@@ -151,6 +162,8 @@ class Executor {
   std::unique_ptr<StepBuffer> step_;
   std::unique_ptr<KvPool> kv_;
   std::vector<Buffer> workspaces_;  // by slot
+  // For activation casts, by the tensor's place in its op: one op after another uses them.
+  std::vector<std::shared_ptr<Storage>> temporaries_;
   std::uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
 };
 
@@ -159,8 +172,8 @@ class Binder {
  public:
   explicit Binder(Executor& executor, Site& site) : executor_(executor), site_(site) {}
 
-  // Activations: staged to the slot, cast where the op wants another type. An output's other bytes become undefined;
-  // inout keeps them.
+  // Activations: staged to the slot, cast where the op wants another type. What lies behind the end of an output in its
+  // storage becomes undefined; inout keeps it.
   bp_tensor in(const Tensor& t);
   bp_tensor out(const Tensor& t);
   bp_tensor inout(const Tensor& t);
@@ -182,22 +195,27 @@ class Binder {
 
  private:
   friend class Executor;
+  enum class Access { kRead, kWrite, kUpdate };
   bp_tensor ids(std::uint32_t count);
-  void note_strides(const Tensor& t);
-  bool needs_cast(const Tensor& t) const;
-  Tensor temporary(const Tensor& like);
+  bp_tensor activation(const Tensor& t, Access access);
+  void note_activation(const Tensor& t, Access access);
+  const Buffer& open(const Tensor& t, Access access);
+  const Buffer& read(Storage& storage);
 
   Executor& executor_;
   Site& site_;
-  std::uint64_t staged_ = 0;
-  std::size_t temporaries_ = 0;
+  std::uint64_t staged_ = 0;  // for a fallback to account for
+  std::size_t activations_ = 0, matrices_ = 0;
   struct CastBack {
-    Tensor from;  // the temporary that stands for
-    Tensor to;    // this output
-    bool keep_rest;
+    bp_tensor from;  // the temporary that stands for
+    Tensor to;       // this output
+    Access access;
   };
   std::vector<CastBack> cast_back_;
 };
+
+// A tensor of the same shape without gaps, of another plain type.
+Tensor like(const Tensor& t, DType type);
 
 template <class Args, class Bind>
 Site& Executor::visit(std::uint32_t code, OpName name, Bind& bind) {

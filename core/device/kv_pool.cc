@@ -1,6 +1,7 @@
 #include "core/device/kv_pool.h"
 
-#include "core/base/abi_call.h"
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace backplane::device {
@@ -50,16 +51,18 @@ void KvPool::create_owned() {
   desc.pages = spec_.pages.data();
   desc.layers = layers.data();
   desc.layer_stride = sizeof(bp_kv_layer);
-  AbiCall call;
-  call.check(device.tables().kv->create(device.handle(), call.context(), &desc, &handle_),
-             device.name() + ": KV cache");
+  handle_ = device.create<bp_kv>("KV cache", [&](bp_context context, bp_kv* kv) {
+    return device.tables().kv->create(device.handle(), context, &desc, kv);
+  });
 }
 
 void KvPool::create_canonical() {
   if (!storage_.empty()) return;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const KvLayer& layer = spec_.layers[i];
+    const std::uint64_t v_bytes = layer_values(spec_, layer, layer.value_dim) * dtype_info(spec_.type).block_bytes;
     auto storage =
-        std::make_shared<Storage>(*devices_, layer_bytes(spec_, spec_.layers[i]), "the KV cache", Storage::Home::kHost);
+        std::make_shared<Storage>(*devices_, v_offset(layer) + v_bytes, "the KV cache", Storage::Home::kHost);
     storage->allocate(devices_->size() - 1);
     storage_.push_back(std::move(storage));
   }
@@ -73,9 +76,17 @@ bool KvPool::reachable(Slot slot) {
   return true;
 }
 
+// After the K pages, where the tensors of every device may begin.
+std::uint64_t KvPool::v_offset(const KvLayer& layer) const {
+  std::uint64_t alignment = 64;
+  for (const auto& device : *devices_) alignment = std::max<std::uint64_t>(alignment, device->caps().alignment);
+  const std::uint64_t end = layer_values(spec_, layer, layer.head_dim) * dtype_info(spec_.type).block_bytes;
+  return (end + alignment - 1) / alignment * alignment;
+}
+
 Tensor KvPool::pages(std::uint32_t layer, bool keys) const {
   const KvLayer& l = spec_.layers[layer];
-  const std::uint64_t offset = keys ? 0 : layer_values(spec_, l, l.head_dim) * dtype_info(spec_.type).block_bytes;
+  const std::uint64_t offset = keys ? 0 : v_offset(l);
   return make_tensor(
       storage_.empty() ? nullptr : storage_[layer], spec_.type,
       {static_cast<std::int64_t>(spec_.pages[l.group]), spec_.page_size, l.kv_heads, keys ? l.head_dim : l.value_dim},

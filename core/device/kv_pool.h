@@ -36,7 +36,7 @@ class KvPool {
   // Whether slot 0 implements the whole kv table; it owns the layout if it also supports all KV ops of the model.
   bool can_own() const;
   void create_owned();      // in slot 0's layout
-  void create_canonical();  // host pages, contents zero
+  void create_canonical();  // host pages, contents undefined
   bool owned() const { return handle_ != nullptr; }
 
   bp_kv handle() const { return handle_; }
@@ -48,6 +48,7 @@ class KvPool {
 
  private:
   Tensor pages(std::uint32_t layer, bool keys) const;
+  std::uint64_t v_offset(const KvLayer& layer) const;  // in the layer's storage
 
   const Devices* devices_;
   KvSpec spec_;

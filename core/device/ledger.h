@@ -22,18 +22,23 @@ struct Fallback {
   std::string shape;   // "prefill", "decode" or "mixed" step
   std::string reason;  // in the words of the plugin that refused
   std::uint64_t count = 0;
-  std::uint64_t bytes_staged = 0;
-  double seconds = 0;  // with staging
+  std::uint64_t bytes_staged = 0;  // between devices, for its inputs and its results
+  double seconds = 0;              // with staging
 };
 
 class Ledger {
  public:
   void record(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason,
               std::uint64_t bytes_staged, double seconds);
+  // Bytes that its results had to be copied later, back to the chosen device.
+  void add_bytes(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason,
+                 std::uint64_t bytes_staged);
   std::vector<Fallback> entries() const;  // by op, device, shape, reason
   void clear() { entries_.clear(); }
 
  private:
+  Fallback& at(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason);
+
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Fallback, std::less<>> entries_;
 };
 

@@ -22,7 +22,7 @@ inline std::uint64_t activation_feature(std::uint32_t kind) {
 
 // Input and output of an op that may work in place.
 inline std::pair<bp_tensor, bp_tensor> bind_pair(Binder& b, const Tensor& x, const Tensor& out) {
-  if (x.storage == out.storage) {
+  if (x.storage == out.storage && x.offset == out.offset && x.stride == out.stride) {
     const bp_tensor both = b.inout(x);
     return {both, both};
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -11,6 +12,7 @@
 namespace backplane::device {
 
 void Planner::run() {
+  cast_workspace_.resize(executor_.devices_.size());
   if (executor_.kv_) decide_kv_ownership();
   std::vector<Site>& sites = executor_.sites_;
   for (std::size_t i = 0; i < sites.size(); ++i) {
@@ -23,7 +25,8 @@ void Planner::run() {
   }
   report();
   realize_weights();
-  allocate_workspaces();
+  allocate_memory();
+  prepare_ops();
 }
 
 void Planner::decide_kv_ownership() {
@@ -55,14 +58,56 @@ Support Planner::ask(const Site& site, Slot slot, std::uint64_t features) {
   query.largest = site.largest.get();
   query.features = features;
   query.name = site.name.c_str();
-  return executor_.devices_[slot]->supports(query);
+  const Support support = executor_.devices_[slot]->supports(query);
+  return support.yes ? ask_casts(site, slot, support) : support;
+}
+
+Support Planner::ask_casts(const Site& site, Slot slot, Support answer) {
+  const auto wanted = static_cast<DType>(answer.answer.activation_type);
+  if (wanted == DType::kNone) return answer;
+  for (const Site::Activation& activation : site.activations) {
+    const Tensor& t = activation.largest;
+    if (t.type == wanted) continue;
+    const Tensor stand_in = like(t, wanted);
+    Support cast{true, {}, {}};
+    if (activation.read) cast = ask_cast(slot, t, stand_in);
+    if (activation.written && cast.yes) cast = ask_cast(slot, stand_in, t);
+    if (cast.yes) continue;
+    answer.yes = false;
+    answer.reason =
+        fmt::format("takes activations in {} only, and can't cast them: {}", dtype_name(wanted), cast.reason);
+    return answer;
+  }
+  return answer;
+}
+
+Support Planner::ask_cast(Slot slot, const Tensor& from, const Tensor& to) {
+  const auto& allow = executor_.options_.allow;
+  if (slot == 0 && allow && !allow(BP_OP_CAST)) return {false, "CAST is turned off by an option", {}};
+  bp_unary_args args{};
+  args.size = sizeof(args);
+  args.x = from.abi(nullptr);
+  args.out = to.abi(nullptr);
+  bp_unary_args least = args;
+  least.x.shape[0] = least.out.shape[0] = 1;
+  bp_op_query query{};
+  query.size = sizeof(query);
+  query.code = BP_OP_CAST;
+  query.layer = kNoLayer;
+  query.smallest = &least;
+  query.largest = &args;
+  query.features = from.row_contiguous() && to.row_contiguous() ? 0 : BP_FEATURE_STRIDED;
+  query.name = "activation cast";
+  Support support = executor_.devices_[slot]->supports(query);
+  if (support.yes) cast_workspace_[slot] = std::max(cast_workspace_[slot], support.answer.workspace_bytes);
+  return support;
 }
 
 bool Planner::try_forms(Site& site, Slot slot, std::uint64_t features) {
   std::vector<std::vector<WeightForm>> forms;
   std::size_t most = 1;
   for (const Site::MatrixUse& use : site.matrices) {
-    forms.push_back(use.weight->forms(slot));
+    forms.push_back(use.weight->forms(slot, use.use));
     if (forms.back().empty()) {
       site.reason = fmt::format("takes no form of {}", use.weight->name());
       return false;
@@ -83,11 +128,13 @@ bool Planner::try_forms(Site& site, Slot slot, std::uint64_t features) {
       continue;
     }
     for (std::size_t m = 0; m < site.matrices.size(); ++m) {
-      site.matrices[m].weight->choose(slot, forms[m][std::min(k, forms[m].size() - 1)]);
+      const WeightForm& form = forms[m][std::min(k, forms[m].size() - 1)];
+      site.matrices[m].form = site.matrices[m].weight->choose(slot, form);
     }
     const auto activation = static_cast<DType>(support.answer.activation_type);
     site.activation = activation == executor_.activation_type() ? DType::kNone : activation;
     site.support = support.answer;
+    site.features = needed;
     site.slot = slot;
     site.native = slot == 0;
     return true;
@@ -113,23 +160,32 @@ bool Planner::try_slot(Site& site, Slot slot) {
       return false;
     }
     if (!kv.owned()) features |= BP_FEATURE_KV_CANONICAL;
-    for (const Site::KvUse& use : site.kv) {
-      *use.kv = nullptr;
-      *use.k_pages = kv.owned() ? bp_tensor{} : kv.k_pages(use.layer).abi(nullptr);
-      *use.v_pages = kv.owned() ? bp_tensor{} : kv.v_pages(use.layer).abi(nullptr);
-    }
+    set_pages(site);
   }
   return try_forms(site, slot, features);
 }
 
+void Planner::set_pages(Site& site) {
+  const KvPool& kv = *executor_.kv_;
+  for (const Site::KvUse& use : site.kv) {
+    *use.kv = nullptr;
+    *use.k_pages = kv.owned() ? bp_tensor{} : kv.k_pages(use.layer).abi(nullptr);
+    *use.v_pages = kv.owned() ? bp_tensor{} : kv.v_pages(use.layer).abi(nullptr);
+  }
+}
+
 void Planner::decide_fused(std::size_t index) {
   Site& site = executor_.sites_[index];
-  if (!try_slot(site, 0)) return;
+  if (!try_slot(site, 0)) {
+    for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(0, use.use);
+    return;
+  }
   for (std::size_t i = index + 1; i < site.after_parts; ++i) executor_.sites_[i].skipped = true;
 }
 
 void Planner::decide(Site& site) {
   if (try_slot(site, 0)) return;
+  for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(0, use.use);
   const std::string why = site.reason;
   const Slot last = executor_.devices_.size() - 1;
   if (last == 0 || !try_slot(site, last)) {
@@ -162,27 +218,32 @@ void Planner::report() const {
       chosen, fmt::join(ops, ", "), executor_.devices_.back()->name());
 }
 
+namespace {
+
+bool runs(const Site& site) { return !site.skipped && (!site.fused || site.native); }
+
+}  // namespace
+
 void Planner::realize_weights() {
-  std::vector<std::pair<Weight*, Slot>> wanted;
-  std::set<std::pair<Weight*, Slot>> seen;
+  std::vector<std::tuple<Weight*, Slot, std::size_t>> wanted;
+  std::set<std::tuple<Weight*, Slot, std::size_t>> seen;
   for (const Site& site : executor_.sites_) {
-    if (site.skipped || (site.fused && !site.native)) continue;
+    if (!runs(site)) continue;
     for (const Site::MatrixUse& use : site.matrices) {
-      if (seen.emplace(use.weight.get(), site.slot).second) wanted.emplace_back(use.weight.get(), site.slot);
+      const std::tuple one{use.weight.get(), site.slot, use.form};
+      if (seen.insert(one).second) wanted.push_back(one);
     }
   }
   std::uint64_t done = 0;
-  for (const auto& [weight, slot] : wanted) {
-    executor_.weight_bytes_ += weight->realize(slot);
+  for (const auto& [weight, slot, form] : wanted) {
+    executor_.weight_bytes_ += weight->realize(slot, form);
     if (executor_.options_.progress) executor_.options_.progress(++done, wanted.size());
   }
 }
 
-void Planner::allocate_workspaces() {
-  std::vector<std::uint64_t> bytes(executor_.devices_.size());
+void Planner::prepare_ops() {
   for (Site& site : executor_.sites_) {
-    if (site.skipped || (site.fused && !site.native)) continue;
-    bytes[site.slot] = std::max(bytes[site.slot], site.support.workspace_bytes);
+    if (!runs(site)) continue;
     bp_op_query query{};
     query.size = sizeof(query);
     query.code = site.code;
@@ -193,9 +254,39 @@ void Planner::allocate_workspaces() {
     query.name = site.name.c_str();
     site.prepared = executor_.devices_[site.slot]->prepare(query);
   }
-  for (Slot slot = 0; slot < bytes.size(); ++slot) {
-    if (bytes[slot]) executor_.workspaces_[slot] = executor_.devices_[slot]->alloc(bytes[slot], "workspace");
-    executor_.scratch_bytes_ += bytes[slot];
+}
+
+// All that a step needs, so that it fails here if at all: workspaces, activations where ops run, room for casts.
+void Planner::allocate_memory() {
+  std::vector<std::uint64_t> workspace = cast_workspace_;
+  std::vector<std::uint64_t> temporary;
+  for (const Site& site : executor_.sites_) {
+    if (!runs(site)) continue;
+    workspace[site.slot] = std::max(workspace[site.slot], site.support.workspace_bytes);
+    std::uint64_t none = 0;
+    for (const auto& constant : site.constants) constant->read(site.slot, none);
+    for (std::size_t i = 0; i < site.activations.size(); ++i) {
+      const Tensor& t = site.activations[i].largest;
+      t.storage->allocate(site.slot);
+      if (site.activation == DType::kNone || site.activation == t.type) continue;
+      temporary.resize(std::max(temporary.size(), i + 1));
+      temporary[i] = std::max(temporary[i], like(t, site.activation).end());
+    }
+  }
+  for (const std::uint64_t bytes : temporary) {
+    executor_.temporaries_.push_back(
+        std::make_shared<Storage>(executor_.devices_, std::max<std::uint64_t>(1, bytes), "activation casts"));
+    executor_.scratch_bytes_ += bytes;
+  }
+  for (const Site& site : executor_.sites_) {
+    if (!runs(site) || site.activation == DType::kNone) continue;
+    for (std::size_t i = 0; i < site.activations.size(); ++i) {
+      if (site.activations[i].largest.type != site.activation) executor_.temporaries_[i]->allocate(site.slot);
+    }
+  }
+  for (Slot slot = 0; slot < workspace.size(); ++slot) {
+    if (workspace[slot]) executor_.workspaces_[slot] = executor_.devices_[slot]->alloc(workspace[slot], "workspace");
+    executor_.scratch_bytes_ += workspace[slot];
   }
 }
 

@@ -20,13 +20,19 @@ class Planner {
   void decide_fused(std::size_t index);
   void decide(Site& site);
   bool try_slot(Site& site, Slot slot);
+  void set_pages(Site& site);
   bool try_forms(Site& site, Slot slot, std::uint64_t features);
+  // Whether the slot takes the op as it is described, with casts of its activations where it wants another type.
   Support ask(const Site& site, Slot slot, std::uint64_t features);
+  Support ask_casts(const Site& site, Slot slot, Support answer);
+  Support ask_cast(Slot slot, const Tensor& from, const Tensor& to);
   void realize_weights();
-  void allocate_workspaces();
+  void prepare_ops();
+  void allocate_memory();
   void report() const;
 
   Executor& executor_;
+  std::vector<std::uint64_t> cast_workspace_;  // by slot
 };
 
 }  // namespace backplane::device

@@ -64,6 +64,7 @@ void run_unary(Device& reference, std::uint32_t code, const bp_tensor& x, const 
     op.workspace_bytes = support.answer.workspace_bytes;
   }
   reference.run(op);
+  reference.sync();  // before the workspace goes
 }
 
 }  // namespace

@@ -32,6 +32,9 @@ StepBuffer::StepBuffer(const Devices& devices, const StepLimits& limits)
   template_.slot_offset = place(8 * g * t);
   template_.rope_row_offset = place(4 * t);
   template_.out_row_offset = place(4 * std::max<std::uint64_t>(1, limits.rows));
+  for (Slot slot = 0; slot < devices.size(); ++slot) {
+    buffers_[slot] = devices[slot]->alloc(bytes_, "the step descriptor");
+  }
 }
 
 bp_step StepBuffer::counts(const StepLimits& limits, std::uint32_t n_decode) {
@@ -49,7 +52,7 @@ bp_step StepBuffer::counts(const StepLimits& limits, std::uint32_t n_decode) {
   return step;
 }
 
-void StepBuffer::set(const sched::Step& step) {
+void StepBuffer::check(const sched::Step& step) const {
   const std::uint64_t t = step.tokens(), b = step.sequences(), g = step.groups;
   const bool fits = t <= limits_.tokens && b <= limits_.sequences && step.rows() <= limits_.rows &&
                     g == limits_.groups && step.max_pages <= limits_.max_pages && step.page_size == limits_.page_size;
@@ -57,6 +60,22 @@ void StepBuffer::set(const sched::Step& step) {
                      step.page_table.size() == g * b * step.max_pages && step.slot.size() == g * t &&
                      step.rope_row.size() == t && step.n_decode <= b;
   if (!fits || !sound) throw Error(ErrorCode::kInternal, fits ? "an inconsistent step" : "a step larger than planned");
+  bool ragged = step.q_start.front() == 0 && static_cast<std::uint64_t>(step.q_start.back()) == t;
+  for (std::uint64_t i = 0; i < b; ++i) {
+    const std::int64_t tokens = std::int64_t{step.q_start[i + 1]} - step.q_start[i], length = step.kv_len[i];
+    ragged = ragged && tokens >= 0 && tokens <= step.max_q && length >= tokens && length <= step.max_kv;
+  }
+  const auto in = [](const auto& values, std::int64_t least, std::int64_t end) {
+    return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v >= least && v < end; });
+  };
+  const auto tokens = static_cast<std::int64_t>(t);
+  if (!ragged || step.max_kv > std::uint64_t{step.max_pages} * step.page_size || !in(step.out_row, 0, tokens)) {
+    throw Error(ErrorCode::kInternal, "an inconsistent step");
+  }
+}
+
+void StepBuffer::set(const sched::Step& step) {
+  check(step);
   step_ = &step;
   std::fill(uploaded_.begin(), uploaded_.end(), 0);
   for (Slot slot = 0; slot < steps_.size(); ++slot) {
@@ -85,8 +104,7 @@ void StepBuffer::set(const sched::Step& step) {
 
 void StepBuffer::upload(Slot slot) {
   Device& device = *(*devices_)[slot];
-  Buffer& buffer = buffers_[slot];
-  if (!buffer) buffer = device.alloc(bytes_, "the step descriptor");
+  const Buffer& buffer = buffers_[slot];
   const bp_step& s = steps_[slot];
   device.upload_async(buffer, s.token_offset, bytes_of(step_->token));
   device.upload_async(buffer, s.pos_offset, bytes_of(step_->pos));

@@ -23,8 +23,11 @@ class StepBuffer {
  public:
   StepBuffer(const Devices& devices, const StepLimits& limits);
 
-  // Throws Error{kInternal} when the step exceeds the limits or contradicts itself. `step` must outlive its use.
+  // Throws Error{kInternal} when the step exceeds the limits or contradicts itself; then the step before stays set.
+  // `step` must outlive its use.
   void set(const sched::Step& step);
+  // The counts of the step; nothing is uploaded.
+  const bp_step* counts() const { return &steps_.back(); }
   // The descriptor for a slot, its device arrays uploaded. Valid until the next set().
   const bp_step* on(Slot slot);
 
@@ -34,10 +37,11 @@ class StepBuffer {
   bp_tensor rope_row(Slot slot) { return array(slot, on(slot)->rope_row_offset, step_->tokens()); }
   bp_tensor out_row(Slot slot, std::uint32_t begin, std::uint32_t count);
 
-  // Counts only, for planning: every sequence has `tokens / sequences` tokens, or one where n_decode covers it.
+  // Counts only, for planning.
   static bp_step counts(const StepLimits& limits, std::uint32_t n_decode);
 
  private:
+  void check(const sched::Step& step) const;
   bp_tensor array(Slot slot, std::uint64_t offset, std::uint32_t count);
   void upload(Slot slot);
 

@@ -94,9 +94,10 @@ const Buffer& Storage::write(Slot slot, std::uint64_t end) {
   return copies_[slot].buffer;
 }
 
-const Buffer& Storage::update(Slot slot, std::uint64_t& staged) {
+const Buffer& Storage::update(Slot slot, std::uint64_t end, std::uint64_t& staged) {
   stage(slot, staged);
   only_valid(slot);
+  used_ = std::max(used_, end);
   return copies_[slot].buffer;
 }
 
@@ -105,6 +106,7 @@ void Storage::set_host(std::vector<std::byte> contents) {
   host_ = std::move(contents);
   host_valid_ = true;
   used_ = bytes_;
+  writer_ = kNobody;
   std::fill(valid_.begin(), valid_.end(), 0);
 }
 
@@ -116,6 +118,7 @@ void Storage::get_host(std::uint64_t offset, std::span<std::byte> out) {
   }
   for (Slot slot = 0; slot < copies_.size(); ++slot) {
     if (!copies_[slot].buffer || !valid_[copies_[slot].memory]) continue;
+    for (const auto& device : *devices_) device->sync();  // another one may have written the memory they share
     (*devices_)[slot]->download(copies_[slot].buffer, offset, out);
     return;
   }

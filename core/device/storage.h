@@ -35,12 +35,17 @@ class Storage {
   const Buffer& read(Slot slot, std::uint64_t& staged);
   // The buffer on `slot`, whose first `end` bytes the caller is about to write; everything else becomes undefined.
   const Buffer& write(Slot slot, std::uint64_t end);
-  // Both: the contents are current and the caller changes some.
-  const Buffer& update(Slot slot, std::uint64_t& staged);
+  // Both: the contents are current and the caller changes some of the first `end` bytes.
+  const Buffer& update(Slot slot, std::uint64_t end, std::uint64_t& staged);
 
   // Contents from or to the host. set_host replaces all of them.
   void set_host(std::vector<std::byte> contents);
   void get_host(std::uint64_t offset, std::span<std::byte> out);
+
+  // Whoever asked for write or update last may leave its number here.
+  static constexpr std::size_t kNobody = SIZE_MAX;
+  void set_writer(std::size_t writer) { writer_ = writer; }
+  std::size_t writer() const { return writer_; }
 
   // Whether an op on `slot` can use the bytes without a copy: only then may it be planned on kHost storage.
   bool reachable(Slot slot);
@@ -59,6 +64,7 @@ class Storage {
   std::uint64_t used_ = 0;  // bytes from the start that hold contents
   std::string purpose_;
   Home home_;
+  std::size_t writer_ = kNobody;
   std::vector<Copy> copies_;     // by slot
   std::vector<char> valid_;      // by memory number
   std::vector<std::byte> host_;  // contents given by the host, while valid

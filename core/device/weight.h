@@ -1,10 +1,10 @@
 // A weight matrix and the forms it takes on each device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +32,9 @@ struct WeightForm {
   Kind kind = Kind::kCanonical;
   DType type = DType::kNone;  // what the ops see
   bool transposed = false;
+  std::uint64_t uses = 0;  // imported: the BP_USE_* it was declared for
+
+  bool operator==(const WeightForm&) const = default;
 };
 
 class Weight {
@@ -44,35 +47,43 @@ class Weight {
   const std::string& name() const { return source_.name; }
   std::int64_t rows() const { return rows_; }        // N
   std::int64_t columns() const { return columns_; }  // C
-  void add_use(std::uint64_t use) { uses_ |= use; }  // BP_USE_*, before the first realize
+  // While planning: one more op uses it so (BP_USE_*), on whatever slot; or an op won't run on that slot. A plugin is
+  // asked to import it for the uses that are left.
+  void add_use(std::uint64_t use);
+  void drop_use(Slot slot, std::uint64_t use);
 
-  // The forms to try on a slot, best first; after `choose` only the chosen one.
-  std::vector<WeightForm> forms(Slot slot) const;
-  void choose(Slot slot, const WeightForm& form) { held_[slot].form = form; }
+  // The forms for an op with that use to try on a slot, best first. Those that an op before has chosen come first of
+  // all; where an op refuses them, the slot holds the weight twice.
+  std::vector<WeightForm> forms(Slot slot, std::uint64_t use) const;
+  // Returns the number by which the slot knows the form from now on.
+  std::size_t choose(Slot slot, const WeightForm& form);
   // The matrix as `supports` sees it: type, shape, strides.
   bp_matrix describe(const WeightForm& form) const;
 
-  // Brings the weight onto the slot in its chosen form, once. Returns the device bytes taken (0 when used in place).
-  std::uint64_t realize(Slot slot);
-  bp_matrix matrix(Slot slot) const;  // after realize
+  // Brings the weight onto the slot in a chosen form, once. Returns the device bytes taken (0 when used in place).
+  std::uint64_t realize(Slot slot, std::size_t form);
+  bp_matrix matrix(Slot slot, std::size_t form) const;  // after realize
 
  private:
   struct Held {
-    std::optional<WeightForm> form;
+    WeightForm form;
     bool ready = false;
     bp_weight imported = nullptr;
     Buffer buffer;
   };
-  bp_weight_desc description(bp_weight_part& part) const;
-  std::uint64_t realize_imported(Slot slot);
-  std::uint64_t realize_canonical(Slot slot);
-  std::uint64_t realize_converted(Slot slot);
+  std::uint64_t uses_on(Slot slot) const;
+  bool imports(Device& device, std::uint64_t uses) const;
+  bp_weight_desc description(bp_weight_part& part, std::uint64_t uses) const;
+  std::uint64_t realize_imported(Device& device, Held& held);
+  std::uint64_t realize_canonical(Device& device, Held& held);
+  std::uint64_t realize_converted(Device& device, Held& held);
+  bool in_place_anywhere() const;
 
   const Devices* devices_;
   WeightSource source_;
   std::int64_t rows_, columns_;
-  std::uint64_t uses_ = 0;
-  std::vector<Held> held_;
+  std::vector<std::array<std::uint32_t, 64>> uses_;  // by slot: how many ops use it so, by bit
+  std::vector<std::vector<Held>> held_;              // by slot
 };
 
 }  // namespace backplane::device
