@@ -138,7 +138,7 @@ int score_text(const ScoreCommand& command, const OpenedModel& opened) {
   engine::Scorer scorer(*loaded.model);
   engine::Perplexity result;
   {
-    ProgressBar bar("scoring", !command.device.no_progress);
+    ProgressBar bar("scoring", !command.device.no_progress, ProgressUnit::kCount);
     result = scorer.perplexity(ids, window, bos, [&](std::uint64_t done, std::uint64_t total) {
       CatchInterrupts::check("scoring the text");
       bar.update(done, total);

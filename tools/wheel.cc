@@ -20,7 +20,7 @@ namespace backplane::tools {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 18;
-constexpr std::string_view kRetry = "run the command again";
+constexpr std::string_view kRetry = "download it again";
 
 class Sha256 {
  public:
