@@ -13,6 +13,10 @@
  * zeroes it and sets `size` to its own sizeof; the other side reads and writes only members that lie inside `size`.
  * Such a struct is always passed by pointer and never embedded by value; an array of them carries its stride. A struct
  * marked FROZEN never changes. Members, table slots and enum values are only ever appended, never moved or renumbered.
+ * A later member that is zero means what its absence meant. What changes a result or asks for something comes with a
+ * bit (a feature, a flag, a use) as well, because whoever was built before it can refuse a bit, but can't see a member.
+ * In what a plugin answers (caps, support, device_info) unknown bits and members are ignored: they only add to a
+ * promise. plugins/VERSIONING.md has the rules in full, with the test that guards each of them.
  *
  * Tables. The core allocates, zeroes and stamps every function table; the plugin writes min(table->size, its own
  * sizeof) bytes, leaving `size` as it is. NULL means "not implemented", for ever. Eleven functions are required: the
@@ -20,7 +24,8 @@
  *
  * Status. Functions that can fail return a bp_status; outputs are only read after BP_OK. The reason, for people, goes
  * through host->fail(context, status, text), with the context that the failing call was given. Nothing throws, aborts
- * or exits across this boundary. An unknown type, format, flag or op code is answered with BP_UNSUPPORTED.
+ * or exits across this boundary. An unknown type, kind, flag, use, feature or op code is answered with BP_UNSUPPORTED;
+ * an unknown status is read as BP_INTERNAL.
  *
  * Threads. All functions may be called from any thread at any time, except that one stream (and what was captured from
  * it) is used by one thread at a time, and an object is destroyed only when no call on it is running. There is no
@@ -76,7 +81,7 @@ typedef struct bp_comm_s* bp_comm;         /* one rank of a group of devices */
 /* ---------------------------------------------------------------------------------------------------------------- */
 /* 2. TYPES AND TENSORS */
 
-/* Element and block types. The quantized ones are GGUF's blocks, byte for byte, in little-endian order. */
+/* Element and block types, below 256. The quantized ones are GGUF's blocks, byte for byte, in little-endian order. */
 typedef uint32_t bp_type;
 enum {
   BP_TYPE_NONE = 0, /* an absent tensor; "no preference" */
@@ -221,7 +226,7 @@ typedef struct bp_caps {
   bp_type_set activation_types; /* what `run` takes for activations */
   bp_type_set weight_types;     /* canonical weight types LINEAR or EMBED take in a buffer, without import */
   bp_type_set kv_types;         /* element types its KV cache can have */
-  uint32_t page_sizes[8];       /* tokens a KV page, best first, ends with 0; all 0: any */
+  uint32_t page_sizes[8];       /* tokens a KV page, best first, 0 after the last; all 0: any */
   uint32_t max_head_dim;        /* attention; 0: any */
   uint32_t max_tokens;          /* tokens in a step; 0: any */
   uint64_t max_buffer_bytes;    /* one allocation; 0: any */
@@ -414,7 +419,8 @@ enum {
   BP_OP_HEAD_ARGMAX = 68     /* bp_head_argmax_args: LINEAR, TOPK with k = 1 */
 };
 
-/* Attributes that change a result: what an op's arguments use must be in bp_support.features. Numbers are per op. */
+/* Attributes that change a result: what an op's arguments use must be in bp_support.features. Numbers are per op. Bits
+ * from 31 on will be macros of uint64_t, since an enumerator is an int. */
 enum {
   BP_FEATURE_STRIDED = 1 << 0, /* any op: a tensor with gaps between its rows (quantized: between its blocks' rows) */
   BP_FEATURE_BIAS = 1 << 1,    /* NORM, LINEAR and all that contain them */
@@ -705,7 +711,7 @@ enum { BP_WEIGHT_TRANSPOSED = 1 << 0 /* the file stores the part as [C,N] */ };
 typedef struct bp_weight_part {
   uint64_t size;
   bp_type type;     /* of the file's data */
-  uint32_t flags;   /* BP_WEIGHT_* */
+  uint32_t flags;   /* BP_WEIGHT_*; an unknown one: BP_UNSUPPORTED */
   uint64_t rows;    /* N of this part */
   uint64_t columns; /* C */
 } bp_weight_part;
@@ -713,7 +719,7 @@ typedef struct bp_weight_part {
 /* A matrix [N,C] whose rows are those of its parts, one after another (q, k and v as one weight, say). */
 typedef struct bp_weight_desc {
   uint64_t size;
-  uint64_t uses; /* BP_USE_* */
+  uint64_t uses; /* BP_USE_*; an unknown one: BP_UNSUPPORTED */
   const bp_weight_part* parts;
   uint64_t part_count;
   uint64_t part_stride;
@@ -760,6 +766,7 @@ typedef struct bp_kv_desc {
   const uint64_t* pages; /* [G] pages in each group */
   const bp_kv_layer* layers;
   uint64_t layer_stride;
+  uint64_t flags; /* none yet; an unknown one: BP_UNSUPPORTED */
 } bp_kv_desc;
 
 typedef struct bp_kv_table {

@@ -105,8 +105,8 @@ class LoadedPlugin final : public Plugin {
 
  private:
   void query(const std::string& expected_name) {
-    bp_tables offered{};
-    offered.size = sizeof(offered);
+    Stamped<bp_tables> stamped;
+    bp_tables& offered = stamped.table;
     offered.driver = &driver_.table;
     offered.device = &device_.table;
     offered.buffer = &buffer_.table;
@@ -118,8 +118,8 @@ class LoadedPlugin final : public Plugin {
     tables_ = offered;
     AbiCall call;
     call.check(entry_point(library_, path_)(host_table(), call.context(), &offered), expected_name + ": query");
-    if (!(driver_.intact() && device_.intact() && buffer_.intact() && stream_.intact() && weights_.intact() &&
-          kv_.intact() && graph_.intact() && comm_.intact())) {
+    if (!(stamped.intact() && driver_.intact() && device_.intact() && buffer_.intact() && stream_.intact() &&
+          weights_.intact() && kv_.intact() && graph_.intact() && comm_.intact())) {
       throw Error(ErrorCode::kDevice, "the plugin wrote outside the tables it was given, or over their sizes",
                   path_.string(), kReinstall);
     }

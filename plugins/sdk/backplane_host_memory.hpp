@@ -40,10 +40,14 @@ constexpr bp_type type_of() noexcept {
 }
 
 // The address of a tensor's first element, once it is certain that all of it lies inside its buffer, has that type and
-// alignment, and may be written unless T is const: data_of<const float>(args.x). Otherwise throws BP_INVALID.
+// alignment, and may be written unless T is const: data_of<const float>(args.x). Otherwise throws BP_INVALID, or
+// BP_UNSUPPORTED for a type that this header doesn't know.
 template <class T>
 T* data_of(const bp_tensor& tensor) {
   const HostBuffer& buffer = host_buffer(tensor.buffer);
+  if (!is_absent(tensor) && type_info(tensor.type).block_elements == 0) {
+    refuse("a tensor has the unknown type " + std::to_string(tensor.type));
+  }
   require(fits(tensor, buffer.bytes), "a tensor reaches beyond its buffer");
   require(type_of<T>() == BP_TYPE_NONE || type_of<T>() == tensor.type, "a tensor has another type than expected");
   require(std::is_const_v<T> || buffer.writable, "a result would go to memory that is read-only");

@@ -86,9 +86,12 @@ constexpr bool is_quantized(bp_type type) noexcept { return type_info(type).bloc
 // A type of activations.
 constexpr bool is_float(bp_type type) noexcept { return type >= BP_TYPE_F64 && type <= BP_TYPE_BF16; }
 
+// Types that no set can hold (256 and above) are left out.
 constexpr bp_type_set type_set(std::initializer_list<bp_type> types) noexcept {
   bp_type_set set{};
-  for (const bp_type type : types) set.bits[type / 64 % 4] |= std::uint64_t{1} << type % 64;
+  for (const bp_type type : types) {
+    if (type < 256) set.bits[type / 64] |= std::uint64_t{1} << type % 64;
+  }
   return set;
 }
 
