@@ -164,19 +164,20 @@ void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::b
 }
 
 void Device::sync() {
-  if (!stream_) return;
+  if (!stream_ && !lost_) return;
   call("sync", [&](bp_context context) { return tables_->stream->sync(handle_, stream_, context); });
 }
 
 void Device::recover() noexcept {
-  if (!stream_ || lost_) return;
+  if (!stream_) return;
   try {
     sync();
     return;
   } catch (const std::exception&) {  // the failure that led here is the one to report
   }
-  if (lost_) return;
+  // Waits for its work. What is lost may still be read and written by it, so nothing may be freed before.
   tables_->stream->destroy(handle_, std::exchange(stream_, nullptr));
+  if (lost_) return;
   try {
     stream_ = create<bp_stream>("stream", [&](bp_context context, bp_stream* stream) {
       return tables_->stream->create(handle_, context, stream);

@@ -90,7 +90,7 @@ class Device : public std::enable_shared_from_this<Device> {
   void upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
   void sync();
   // After a failure: waits for what is enqueued, and replaces a stream that has failed, so that the device can be used
-  // again. A device that is lost, or gives no new stream, stays unusable.
+  // again. A device that is lost, or gives no new stream, stays unusable, but nothing works on it any more.
   void recover() noexcept;
   bool lost() const { return lost_; }
 

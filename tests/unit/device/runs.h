@@ -13,6 +13,7 @@
 #include "core/engine/scorer.h"
 #include "models/load.h"
 #include "tests/support/devices.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/opaque_device.h"
 #include "tests/support/tiny_model.h"
 
