@@ -35,6 +35,7 @@ class TemplateDevice : public SimpleDevice {
   }
 
   void run(const bp_op& op) override {
+    if (op.code != BP_OP_LINEAR) refuse("only LINEAR is implemented");
     const auto args = args_of<bp_linear_args>(op);
     const bp_tensor& w = args.weight.tensor;
     if (is_empty(args.out)) return;
