@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,7 +21,17 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 constexpr int kDeepest = 256;
 
-[[noreturn]] void fail_read() {
+// Waits for input; 0 at its end, nothing when SIGINT came inside a CatchInterrupts.
+std::optional<std::size_t> read_some(int descriptor, char* to, std::size_t size) {
+  while (true) {
+    pollfd waiting[] = {{descriptor, POLLIN, 0}, {CatchInterrupts::wake_descriptor(), POLLIN, 0}};
+    if (::poll(waiting, 2, -1) < 0 && errno != EINTR) break;
+    if (CatchInterrupts::pending()) return std::nullopt;
+    if (waiting[0].revents == 0) continue;
+    const ssize_t got = ::read(descriptor, to, size);
+    if (got >= 0) return static_cast<std::size_t>(got);
+    if (errno != EINTR && errno != EAGAIN) break;
+  }
   throw Error(ErrorCode::kBadFile, std::string("can't read the input: ") + std::strerror(errno), "standard input");
 }
 
@@ -69,14 +80,10 @@ LineReader::Got LineReader::next(std::string& line) {
     at_ = 0;
     searched = buffer_.size();
     buffer_.resize(searched + kChunk);
-    const ssize_t got = ::read(descriptor_, buffer_.data() + searched, kChunk);
-    buffer_.resize(searched + static_cast<std::size_t>(got > 0 ? got : 0));
-    if (got < 0 && errno == EINTR) {
-      if (CatchInterrupts::pending()) return Got::kInterrupted;
-      continue;
-    }
-    if (got < 0) fail_read();
-    end_ = got == 0;
+    const auto got = read_some(descriptor_, buffer_.data() + searched, kChunk);
+    buffer_.resize(searched + got.value_or(0));
+    if (!got) return Got::kInterrupted;
+    end_ = *got == 0;
   }
 }
 
@@ -85,14 +92,10 @@ std::string read_all(int descriptor, std::size_t limit) {
   while (true) {
     const std::size_t size = text.size();
     text.resize(size + kChunk);
-    const ssize_t got = ::read(descriptor, text.data() + size, kChunk);
-    text.resize(size + static_cast<std::size_t>(got > 0 ? got : 0));
-    if (got < 0 && errno == EINTR) {
-      CatchInterrupts::check("reading standard input");
-      continue;
-    }
-    if (got < 0) fail_read();
-    if (got == 0) return text;
+    const auto got = read_some(descriptor, text.data() + size, kChunk);
+    text.resize(size + got.value_or(0));
+    CatchInterrupts::check("reading standard input");
+    if (got == 0u) return text;
     if (text.size() > limit) {
       throw Error(ErrorCode::kUsage, "the input is larger than " + std::to_string(limit) + " bytes", "standard input");
     }

@@ -9,8 +9,8 @@ namespace backplane::tools {
 // Installs the handler. Call once, before any thread starts.
 void handle_interrupts();
 
-// While one is alive, the first SIGINT only sets the flag and makes blocking reads return; when a second one comes
-// before the flag was cleared, the program ends at once. May be nested.
+// While one is alive, the first SIGINT only sets the flag; when a second one comes before the flag was cleared, the
+// program ends at once. May be nested.
 class CatchInterrupts {
  public:
   CatchInterrupts();
@@ -21,6 +21,8 @@ class CatchInterrupts {
   static bool pending();
   static void clear();
   static const std::atomic<bool>& flag();
+  // Readable while the flag is set, for who waits with poll; -1 before handle_interrupts().
+  static int wake_descriptor();
   // Throws Error{kInterrupted, "interrupted", where} when the flag is set.
   static void check(std::string_view where);
 };
