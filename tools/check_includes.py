@@ -32,7 +32,9 @@ ALLOWED |= {
     "plugins/sdk": ["plugins/abi"],
     "plugins/host": ["plugins/abi", "core/base"],
     "plugins/template": ["plugins/abi", "plugins/sdk"],
-    "tools": ["models", "plugins/abi", "plugins/sdk", "plugins/host"] + [f"core/{part}" for part in CORE],
+    "tests/conformance": ["plugins/abi", "plugins/host", "core/base", "core/device"],
+    "tools": ["models", "plugins/abi", "plugins/sdk", "plugins/host", "tests/conformance"] +
+             [f"core/{part}" for part in CORE],
 }
 BACKEND = ["plugins/abi", "plugins/sdk"]
 ABI_SYSTEM = {"stdint.h", "stddef.h"}
@@ -43,6 +45,8 @@ def part_of(path):
     pieces = path.split("/")
     if pieces[0] in ("core", "plugins", "backends"):
         return "/".join(pieces[:2]) if len(pieces) > 2 else None
+    if pieces[:2] == ["tests", "conformance"]:  # of all tests, these alone are part of the program
+        return "tests/conformance"
     return pieces[0] if pieces[0] in TOP_FOLDERS and len(pieces) > 1 else None
 
 
@@ -134,6 +138,7 @@ CLEAN = {
     "backends/cpu/ops.cc": '#include "ops.h"\n#include "backends/cpu/ops.h"\n',
     "backends/other/x.cc": '#include "plugins/sdk/backplane_plugin.hpp"\n',
     "tools/run.cc": '#include "models/decoder.h"\n#include "plugins/host/registry.h"\n',
+    "tests/conformance/suite.h": '#include "core/device/device.h"\n#include "plugins/host/registry.h"\n',
     "tests/unit/cpu/x_test.cc": '#include "backends/cpu/ops.h"\n',
 }
 
@@ -161,6 +166,9 @@ WRONG = [
     ("backends/cpu/ops.cc", '#include "core/base/error.h"', "backends/cpu may include only"),
     ("tools/run.cc", '#include "backends/cpu/ops.h"', "nothing includes a backend"),
     ("tools/run.cc", '#include "tests/unit/cpu/x_test.cc"', "tools may include only"),
+    ("tests/conformance/suite.h", '#include "core/engine/engine.h"', "tests/conformance may include only"),
+    ("tests/conformance/suite.h", '#include "backends/cpu/ops.h"', "nothing includes a backend"),
+    ("models/decoder.h", '#include "tests/conformance/suite.h"', "models may include only"),
 ]
 
 
