@@ -150,6 +150,11 @@ def find_flaws(header: Header, layout: Layout) -> list[str]:
                 flaws.append(f"{name} doesn't fit an int, as an enumerator must: make it a macro of uint64_t")
             if name.startswith("BP_TYPE_") and int(value) > 255:
                 flaws.append(f"{name} is {value}, but a bp_type_set holds types below 256")
+    features = {name: int(value) for name, value in layout.values.items() if name.startswith("BP_FEATURE_")}
+    for name, bits in features.items():
+        others = [other for other, theirs in features.items() if other < name and theirs & bits]
+        if others or bits.bit_count() != 1:
+            flaws.append(f"{name} must be one bit of its own" + (f", not one of {others[0]}" if others else ""))
     for name, struct in header.structs.items():
         flaws += flaws_of_struct(name, struct, header, layout.structs[name])
     return flaws

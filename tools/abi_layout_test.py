@@ -50,6 +50,9 @@ WRONG = {
                                                 "BP_OP_LATER has no number of its own"),
     "a feature that is no int": ([("BP_FEATURE_TRANSPOSED = 1 << 28", "BP_FEATURE_TRANSPOSED = 1 << 28, BP_FEATURE_LATER = 1 << 31")],
                                  "BP_FEATURE_LATER doesn't fit an int"),
+    "a feature as a macro on another's bit": (
+        [MINOR, ("struct bp_op {", "#define BP_FEATURE_LATER (UINT64_C(1) << 16)\nstruct bp_op {")],
+        "BP_FEATURE_LATER must be one bit of its own"),
     "a type that no set can hold": ([("BP_TYPE_MXFP4 = 60 ", "BP_TYPE_MXFP4 = 60, BP_TYPE_LATER = 256 ")],
                                     "BP_TYPE_LATER is 256"),
     "a slot removed": ([("  void (*uncompile)(bp_device device, bp_compiled compiled);\n", "")],

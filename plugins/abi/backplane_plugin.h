@@ -419,8 +419,9 @@ enum {
   BP_OP_HEAD_ARGMAX = 68     /* bp_head_argmax_args: LINEAR, TOPK with k = 1 */
 };
 
-/* Attributes that change a result: what an op's arguments use must be in bp_support.features. Numbers are per op. Bits
- * from 31 on will be macros of uint64_t, since an enumerator is an int. */
+/* Attributes that change a result: what an op's arguments use must be in bp_support.features. No two of them share
+ * a bit, since fused ops have those of all their parts. Bits from 31 on will be macros of uint64_t, because an
+ * enumerator is an int. */
 enum {
   BP_FEATURE_STRIDED = 1 << 0, /* any op: a tensor with gaps between its rows (quantized: between its blocks' rows) */
   BP_FEATURE_BIAS = 1 << 1,    /* NORM, LINEAR and all that contain them */
@@ -812,10 +813,12 @@ typedef struct bp_graph_table {
 
 typedef struct bp_comm_table {
   uint64_t size;
+  /* How long a group's id is: vendors differ from a hundred bytes to some thousand. */
+  bp_status (*id_bytes)(bp_device device, bp_context context, uint64_t* bytes);
   /* Made once, by one rank, and carried to the others by the core. */
-  bp_status (*unique_id)(bp_device device, bp_context context, char id[128]);
-  bp_status (*create)(bp_device device, bp_context context, const char id[128], uint32_t rank, uint32_t world,
-                      bp_comm* comm);
+  bp_status (*unique_id)(bp_device device, bp_context context, void* id, uint64_t bytes);
+  bp_status (*create)(bp_device device, bp_context context, const void* id, uint64_t bytes, uint32_t rank,
+                      uint32_t world, bp_comm* comm);
   void (*destroy)(bp_device device, bp_comm comm);
   /* In place sum over all ranks. */
   bp_status (*all_reduce)(bp_device device, bp_stream stream, bp_context context, bp_comm comm, const bp_tensor* x);
@@ -874,7 +877,7 @@ BP_STATIC_ASSERT(offsetof(bp_stream_table, sync) == 24 && offsetof(bp_stream_tab
 BP_STATIC_ASSERT(offsetof(bp_weights_table, destroy) == 48);
 BP_STATIC_ASSERT(offsetof(bp_kv_table, copy_pages) == 48 && offsetof(bp_kv_table, import_native) == 80);
 BP_STATIC_ASSERT(offsetof(bp_graph_table, destroy) == 32);
-BP_STATIC_ASSERT(offsetof(bp_comm_table, receive) == 64);
+BP_STATIC_ASSERT(offsetof(bp_comm_table, receive) == 72);
 BP_STATIC_ASSERT(offsetof(bp_tables, comm) == 64);
 BP_STATIC_ASSERT(offsetof(bp_op, args) == 16 && offsetof(bp_op, name) == 56);
 BP_STATIC_ASSERT(offsetof(bp_step, token) == 48 && offsetof(bp_step, buffer) == 120);

@@ -71,8 +71,8 @@ void drop_incomplete_groups(const bp_tables& tables, const std::string& plugin) 
   all_or_none(plugin, "graph", graph.capture_begin, graph.capture_end, graph.launch, graph.destroy);
 
   bp_comm_table& comm = *tables.comm;
-  all_or_none(plugin, "comm", comm.unique_id, comm.create, comm.destroy, comm.all_reduce, comm.all_gather,
-              comm.reduce_scatter, comm.send, comm.receive);
+  all_or_none(plugin, "comm", comm.id_bytes, comm.unique_id, comm.create, comm.destroy, comm.all_reduce,
+              comm.all_gather, comm.reduce_scatter, comm.send, comm.receive);
 }
 
 }  // namespace backplane::plugins
