@@ -9,7 +9,7 @@ set(share_dir "${CMAKE_INSTALL_DATADIR}/backplane")
 install(TARGETS abi sdk EXPORT BackplaneTargets)
 install(EXPORT BackplaneTargets NAMESPACE Backplane:: DESTINATION "${package_dir}")
 install(DIRECTORY plugins/abi/ plugins/sdk/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/backplane"
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" PATTERN "released" EXCLUDE)
 
 configure_package_config_file(tools/cmake/BackplaneConfig.cmake.in "${PROJECT_BINARY_DIR}/BackplaneConfig.cmake"
   INSTALL_DESTINATION "${package_dir}" PATH_VARS share_dir NO_CHECK_REQUIRED_COMPONENTS_MACRO)
@@ -21,4 +21,4 @@ install(FILES
   DESTINATION "${package_dir}")
 
 install(DIRECTORY plugins/template DESTINATION "${share_dir}")
-install(FILES plugins/GUIDE.md LICENSE DESTINATION "${share_dir}")
+install(FILES plugins/GUIDE.md plugins/VERSIONING.md LICENSE DESTINATION "${share_dir}")
