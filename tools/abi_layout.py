@@ -6,7 +6,8 @@
                          what each record in released/ says
   abi_layout.py update   writes layout.txt; also the record of the current version in released/ with --unreleased,
                          as long as that version is not released
-  abi_layout.py release  writes layout.txt and seals the record of the current version: from now on it never changes
+  abi_layout.py release  writes layout.txt, seals the record of the current version, so that from now on it never
+                         changes, and keeps a copy of the header beside it, against which tests build a plugin
 
 Options: --abi DIR (the folder with the header), --cc COMPILER (which measures; default: $CC or cc).
 Exit status 1: the header or a record is wrong, with one line for each reason.
@@ -16,6 +17,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -285,6 +287,8 @@ def update(abi: pathlib.Path, compiler: str, state: str) -> list[str]:
     if state:
         path.parent.mkdir(exist_ok=True)
         path.write_text(write_record(layout, state))
+    if state == "released":
+        shutil.copyfile(abi / HEADER_NAME, path.with_suffix(".h"))
     return []
 
 

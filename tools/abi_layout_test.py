@@ -172,6 +172,7 @@ class CheckerTest(unittest.TestCase):
             self.assertEqual(mutant.run("check"), (0, ""))
             self.assertEqual(mutant.run("release"), (0, ""))
             self.assertIn("state released", record.read_text())
+            self.assertEqual(record.with_suffix(".h").read_text(), (mutant.abi / "backplane_plugin.h").read_text())
             for arguments in (("release",), ("update", "--unreleased")):
                 status, text = mutant.run(*arguments)
                 self.assertEqual(status, 1)

@@ -6,6 +6,10 @@
 
 #include "backplane_plugin.h"
 
+#ifndef OLD_PLUGIN_NAME
+#define OLD_PLUGIN_NAME "old" /* the same plugin is built against each released header, under other names */
+#endif
+
 static const bp_host* host;
 
 typedef struct memory {
@@ -180,7 +184,7 @@ bp_status backplane_plugin_v1(const bp_host* from, bp_context context, bp_tables
   bp_driver_table driver;
   memset(&driver, 0, sizeof(driver));
   driver.abi_minor = BP_ABI_MINOR;
-  driver.name = "old";
+  driver.name = OLD_PLUGIN_NAME;
   driver.version = "1";
   driver.count = count;
   driver.open = open_device;
