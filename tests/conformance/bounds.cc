@@ -81,7 +81,7 @@ double activation_condition(std::uint32_t kind, double x) {
 
 // The others' steps go down as far as subnormal numbers; exp(-x) overflows before its inverse is that small.
 double activation_underflow(std::uint32_t kind, double x, const Arithmetic& a) {
-  return kind == BP_ACT_SILU ? std::fabs(x) * a.sum.normal : 2 * a.tiny_sum();
+  return 2 * a.tiny_sum() + (kind == BP_ACT_SILU ? std::fabs(x) * a.sum.normal : 0);
 }
 
 namespace {

@@ -55,11 +55,13 @@ void try_act(Trial& trial, const Kind& kind, const How& how, double offset) {
     side.run(BP_OP_ACT, args, kind.feature);
     return side.read(args.out);
   });
-  Array condition(x.shape);
+  const Arithmetic arithmetic = trial.arithmetic();
+  Array condition(x.shape), underflow(x.shape);
   for (std::size_t i = 0; i < x.data.size(); ++i) {
     condition.data[i] = activation_condition(kind.kind, x.data[i]);
+    underflow.data[i] = activation_underflow(kind.kind, x.data[i], arithmetic);
   }
-  trial.compare("out", actual, expected, elementwise_bound(trial.arithmetic(), expected, condition));
+  trial.compare("out", actual, expected, elementwise_bound(arithmetic, expected, condition, &underflow));
 }
 
 void try_glu(Trial& trial, const Kind& kind, const How& how, bool halves) {
@@ -86,12 +88,14 @@ void try_glu(Trial& trial, const Kind& kind, const How& how, bool halves) {
     side.run(BP_OP_GLU, args, kind.feature);
     return side.read(args.out);
   });
-  Array condition(gate.shape);
+  const Arithmetic arithmetic = trial.arithmetic();
+  Array condition(gate.shape), underflow(gate.shape);
   for (std::size_t i = 0; i < gate.data.size(); ++i) {
-    condition.data[i] =
-        activation_condition(kind.kind, gate.data[i]) * std::fabs(up.data[i]) + std::fabs(expected.data[i]);
+    const double lift = std::fabs(up.data[i]);
+    condition.data[i] = activation_condition(kind.kind, gate.data[i]) * lift + std::fabs(expected.data[i]);
+    underflow.data[i] = activation_underflow(kind.kind, gate.data[i], arithmetic) * lift;
   }
-  trial.compare("out", actual, expected, elementwise_bound(trial.arithmetic(), expected, condition));
+  trial.compare("out", actual, expected, elementwise_bound(arithmetic, expected, condition, &underflow));
 }
 
 struct BinarySpec {
@@ -137,13 +141,14 @@ void try_scalar(Trial& trial, std::uint32_t code, double value, const How& how) 
     side.run(code, args);
     return side.read(args.out);
   });
+  const Arithmetic arithmetic = trial.arithmetic();
   Array condition(x.shape);
+  const Array underflow(x.shape, code == BP_OP_SOFTCAP ? 2 * std::fabs(value) * arithmetic.tiny_sum() : 0);
   for (std::size_t i = 0; i < x.data.size(); ++i) {
-    condition.data[i] = code == BP_OP_SCALE
-                            ? expected.data[i]
-                            : std::min(std::fabs(x.data[i]), std::fabs(value)) + std::fabs(expected.data[i]);
+    condition.data[i] = std::fabs(expected.data[i]);
+    if (code == BP_OP_SOFTCAP) condition.data[i] += std::min(std::fabs(x.data[i]), std::fabs(value));
   }
-  trial.compare("out", actual, expected, elementwise_bound(trial.arithmetic(), expected, condition));
+  trial.compare("out", actual, expected, elementwise_bound(arithmetic, expected, condition, &underflow));
 }
 
 void add_binary(Suite& suite, std::uint32_t code) {

@@ -6,6 +6,7 @@
 
 #include "core/base/abi_call.h"
 #include "tests/conformance/paged.h"
+#include "tests/conformance/stream.h"
 #include "tests/conformance/suite.h"
 
 namespace backplane::conformance {
@@ -129,10 +130,10 @@ void try_bad_page(Trial& trial, const CacheSpec& spec) {
   OwnCache cache(device, spec, kPages);
   Pages room = random_pages(trial, spec, 1);
   for (const std::int32_t number : {-1, static_cast<std::int32_t>(kPages)}) {
-    AbiCall call;
-    const bp_status status =
-        device.tables().kv->import_pages(device.handle(), device.stream(), call.context(), cache.handle(), kLayer,
-                                         &number, 1, room.k.data(), room.v.data());
+    const bp_status status = settled(device, [&](bp_stream stream, bp_context context) {
+      return device.tables().kv->import_pages(device.handle(), stream, context, cache.handle(), kLayer, &number, 1,
+                                              room.k.data(), room.v.data());
+    });
     require(status == BP_INVALID, fmt::format("import_pages of page {} of {}: {} instead of {}", number, kPages,
                                               status_text(status), status_text(BP_INVALID)));
   }

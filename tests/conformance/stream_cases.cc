@@ -4,39 +4,12 @@
 #include <cmath>
 #include <memory>
 
-#include "core/base/abi_call.h"
+#include "tests/conformance/stream.h"
 #include "tests/conformance/suite.h"
 #include "tests/conformance/weights.h"
 
 namespace backplane::conformance {
 namespace {
-
-// A stream beside the device's own.
-class Stream {
- public:
-  explicit Stream(device::Device& device) : device_(device), table_(*device.tables().stream) {
-    if (!has_streams(device)) throw Skipped{"the plugin has no stream table"};
-    AbiCall call;
-    call.check(table_.create(device.handle(), call.context(), &stream_), "stream.create");
-    require(stream_ != nullptr, "stream.create: success without a stream");
-  }
-  ~Stream() { table_.destroy(device_.handle(), stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  bp_stream get() const { return stream_; }
-
-  bp_status sync(std::string* reason = nullptr) {
-    AbiCall call;
-    const bp_status status = table_.sync(device_.handle(), stream_, call.context());
-    if (reason) *reason = call.text();
-    return status;
-  }
-
- private:
-  device::Device& device_;
-  const bp_stream_table& table_;
-  bp_stream stream_ = nullptr;
-};
 
 void check(bp_status status, const AbiCall& call, const char* what) { call.check(status, what); }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/base/abi_call.h"
+#include "tests/conformance/stream.h"
 #include "tests/conformance/suite.h"
 #include "tests/conformance/weights.h"
 
@@ -42,9 +43,10 @@ void try_bad_rows(Trial& trial, DType type) {
   const ImportedWeight imported(trial.subject, {&weight}, BP_USE_LINEAR, false);
   std::vector<std::byte> room(weight.bytes.size() * 2);
   const auto refused = [&](std::uint64_t part, std::uint64_t row, std::uint64_t count, std::uint64_t bytes) {
-    AbiCall call;
-    const bp_status status = device.tables().weights->export_rows(
-        device.handle(), device.stream(), call.context(), imported.handle(), part, row, count, room.data(), bytes);
+    const bp_status status = settled(device, [&](bp_stream stream, bp_context context) {
+      return device.tables().weights->export_rows(device.handle(), stream, context, imported.handle(), part, row, count,
+                                                  room.data(), bytes);
+    });
     require(status == BP_INVALID, fmt::format("export_rows of part {}, rows {} to {}, {} bytes: {} instead of {}", part,
                                               row, row + count, bytes, status_text(status), status_text(BP_INVALID)));
   };
