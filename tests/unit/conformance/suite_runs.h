@@ -1,0 +1,51 @@
+// The suite, in this process, on a device of the build tree.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "plugins/host/registry.h"
+#include "tests/conformance/conformance.h"
+
+namespace backplane::conformance_test {
+
+inline const plugins::Registry& registry() {
+  static const plugins::Registry instance(
+      {{}, "", {BACKPLANE_PLUGIN_OUTPUT_DIR, TEST_PLUGINS "/faulty", TEST_PLUGINS "/opaque"}});
+  return instance;
+}
+
+inline conformance::Target target(const std::string& name, const std::string& options = {}) {
+  const plugins::DeviceRef ref = registry().find_device(name);
+  return {{&ref.plugin->tables(), ref.plugin->name()}, ref.index, options};
+}
+
+inline conformance::Summary run(const std::string& name, const std::string& filter = {},
+                                const std::string& options = {}, std::uint64_t seed = 1) {
+  conformance::Options how;
+  how.filter = filter;
+  how.seed = seed;
+  return conformance::run(target(name, options), target("cpu:f64"), how);
+}
+
+inline std::string failures(const conformance::Summary& summary) {
+  std::string text;
+  for (const conformance::Result& r : summary.results) {
+    if (r.verdict == conformance::Verdict::kFailed) text += r.name + ": " + r.text + "\n";
+  }
+  return text;
+}
+
+// What comes before the first slash of the names of failed cases.
+inline std::set<std::string> blamed(const conformance::Summary& summary) {
+  std::set<std::string> ops;
+  for (const conformance::Result& r : summary.results) {
+    if (r.verdict == conformance::Verdict::kFailed) ops.insert(r.name.substr(0, r.name.find('/')));
+  }
+  return ops;
+}
+
+}  // namespace backplane::conformance_test
