@@ -27,11 +27,12 @@ dev::StepLimits limits_of(const DecoderSpec& spec, const LoadOptions& options) {
 
 }  // namespace
 
-Decoder::Decoder(const ModelFile& file, std::shared_ptr<dev::Device> chosen, std::shared_ptr<dev::Device> reference,
+Decoder::Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_ptr<dev::Device> reference,
                  const LoadOptions& options)
     : container_(file.shared_container()),
       spec_(file.spec()),
-      executor_(std::move(chosen), std::move(reference), options.executor),
+      homes_(devices.homes),
+      executor_(devices.devices, std::move(reference), options.executor),
       limits_(limits_of(spec_, options)),
       kv_type_(options.kv_type) {
   shape_.architecture = spec_.architecture;
@@ -124,7 +125,7 @@ void Decoder::create_kv(const LoadOptions& options) {
   for (const Layer& layer : layers_) {
     kv.layers.push_back({spec_.kv_heads, spec_.head_dim, spec_.value_dim, layer.attention.group});
   }
-  executor_.create_kv(std::move(kv));
+  executor_.create_kv(std::move(kv), homes_);
 }
 
 engine::Logits Decoder::forward(const sched::Step& step) {
@@ -147,6 +148,7 @@ void Decoder::run_ops(engine::Logits* logits) {
   run_embedding();
   const std::uint32_t count = static_cast<std::uint32_t>(layers_.size());
   for (std::uint32_t i = 0; i < count; ++i) {
+    executor_.set_home(homes_[i]);
     run_attention(i);
     run_mlp(i, i + 1 < count ? &layers_[i + 1].attention_norm : nullptr);
   }

@@ -13,7 +13,7 @@ namespace backplane::models {
 class Decoder final : public LoadedModel {
  public:
   // `options` is resolved: context, kv_type and max_step_tokens are set.
-  Decoder(const ModelFile& file, std::shared_ptr<device::Device> chosen, std::shared_ptr<device::Device> reference,
+  Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_ptr<device::Device> reference,
           const LoadOptions& options);
 
   const engine::ModelShape& shape() const override { return shape_; }
@@ -54,6 +54,7 @@ class Decoder final : public LoadedModel {
   std::shared_ptr<const formats::Container> container_;
   DecoderSpec spec_;
   engine::ModelShape shape_;
+  std::vector<device::Slot> homes_;  // by layer
   device::Executor executor_;
   device::StepLimits limits_;
   DType kv_type_;

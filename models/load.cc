@@ -37,20 +37,6 @@ std::uint64_t kv_bytes(const DecoderSpec& spec, const LoadOptions& options) {
   return kv.bytes();
 }
 
-std::string mib(std::uint64_t bytes) { return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20)); }
-
-void refuse_what_cannot_fit(const ModelFile& file, const LoadOptions& options, device::Device& device) {
-  const std::uint64_t free = device.current_caps().memory_free;
-  const MemoryEstimate need = file.estimate(options, device.activation_type());
-  if (free == 0 || need.total() <= free) return;
-  const auto fits = file.largest_context(options, free, device.activation_type());
-  throw Error(ErrorCode::kCapacity,
-              fmt::format("a context of {} needs {} (weights {}, KV {}, workspace {}) and {} are free", options.context,
-                          mib(need.total()), mib(need.weights), mib(need.kv), mib(need.workspace), mib(free)),
-              device.name(),
-              fits ? fmt::format("use --ctx {} or less", *fits) : "use a smaller model or another device");
-}
-
 }  // namespace
 
 ModelFile::ModelFile(const std::filesystem::path& path) : ModelFile(formats::open_container(path)) {}
@@ -100,24 +86,62 @@ std::optional<std::uint32_t> ModelFile::largest_context(LoadOptions options, std
   return low;
 }
 
-std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
-                                  std::shared_ptr<device::Device> reference, LoadOptions options) {
-  const bp_caps& caps = chosen->caps();
-  if (options.page_size == 0 && caps.page_sizes[0] != 0) options.page_size = caps.page_sizes[0];
-  options = resolved(std::move(options), file.spec(), chosen->activation_type());
-  if (file.spec().context_is_hard && options.context > file.spec().max_context) {
+namespace {
+
+// The best page size of the first device that all others can have too.
+std::uint32_t common_page_size(const device::Devices& devices) {
+  const auto takes = [](const device::Device& device, std::uint32_t size) {
+    const auto& sizes = device.caps().page_sizes;
+    return sizes[0] == 0 || std::find(std::begin(sizes), std::end(sizes), size) != std::end(sizes);
+  };
+  std::vector<std::uint32_t> candidates;
+  for (const auto& device : devices) {
+    for (const std::uint32_t size : device->caps().page_sizes) {
+      if (size == 0) break;
+      candidates.push_back(size);
+    }
+  }
+  candidates.push_back(kPageSize);
+  for (const std::uint32_t size : candidates) {
+    if (std::all_of(devices.begin(), devices.end(), [&](const auto& d) { return takes(*d, size); })) return size;
+  }
+  throw Error(ErrorCode::kDevice, "the devices have no KV page size in common", devices[0]->name(),
+              "choose other devices");
+}
+
+}  // namespace
+
+LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::Devices& devices) {
+  if (options.page_size == 0) options.page_size = common_page_size(devices);
+  options = resolved(std::move(options), spec, devices[0]->activation_type());
+  if (spec.context_is_hard && options.context > spec.max_context) {
     throw Error(ErrorCode::kCapacity,
                 fmt::format("a context of {} is more than the {} positions that the model has", options.context,
-                            file.spec().max_context),
-                file.container().path().string(), fmt::format("use --ctx {} or less", file.spec().max_context));
+                            spec.max_context),
+                "--ctx", fmt::format("use --ctx {} or less", spec.max_context));
   }
-  if (caps.max_tokens != 0) options.max_step_tokens = std::min(options.max_step_tokens, caps.max_tokens);
+  for (const auto& device : devices) {
+    const std::uint32_t most = device->caps().max_tokens;
+    if (most != 0) options.max_step_tokens = std::min(options.max_step_tokens, most);
+  }
   if (!is_float(options.kv_type)) {
     throw Error(ErrorCode::kUsage, fmt::format("KV type {} is not supported", dtype_name(options.kv_type)), "--kv-type",
                 "use F32, F16, BF16 or F64");
   }
-  refuse_what_cannot_fit(file, options, *chosen);
-  return std::make_unique<Decoder>(file, std::move(chosen), std::move(reference), options);
+  return options;
+}
+
+std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
+                                  std::shared_ptr<device::Device> reference, LoadOptions options) {
+  return load(file, {DeviceChoice{std::move(chosen), std::nullopt}}, std::move(reference), std::move(options));
+}
+
+std::unique_ptr<LoadedModel> load(const ModelFile& file, const std::vector<DeviceChoice>& choices,
+                                  std::shared_ptr<device::Device> reference, LoadOptions options) {
+  device::Devices devices;
+  for (const DeviceChoice& choice : choices) devices.push_back(choice.device);
+  options = resolve(std::move(options), file.spec(), devices);
+  return std::make_unique<Decoder>(file, place(file, choices, options), std::move(reference), options);
 }
 
 }  // namespace backplane::models

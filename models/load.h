@@ -56,6 +56,23 @@ class ModelFile {
   DecoderSpec spec_;
 };
 
+// Devices in the order of the layers they hold, and the one each layer is on.
+struct DevicePlan {
+  device::Devices devices;
+  std::vector<device::Slot> homes;  // by layer
+};
+
+// A device that the user named, and how many layers it is to hold; nothing: as many as fit.
+struct DeviceChoice {
+  std::shared_ptr<device::Device> device;
+  std::optional<std::uint32_t> layers;
+};
+
+// Puts layers on the first device until its free memory is used up or it has the number asked for, the next ones on the
+// second, and so on. Throws Error: kCapacity when they don't fit, naming the largest context that does where there is
+// one device; kUsage when numbers were asked for that don't give all layers.
+DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices, const LoadOptions& options);
+
 // A loaded model and the executor it runs on.
 class LoadedModel : public engine::Model {
  public:
@@ -67,5 +84,12 @@ class LoadedModel : public engine::Model {
 // when an op runs nowhere. `reference` is the cpu plugin's device (may be `chosen` itself).
 std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
                                   std::shared_ptr<device::Device> reference, LoadOptions options);
+// The same with layers on several devices, see place().
+std::unique_ptr<LoadedModel> load(const ModelFile& file, const std::vector<DeviceChoice>& choices,
+                                  std::shared_ptr<device::Device> reference, LoadOptions options);
+
+// What is 0 or kNone in `options` filled in for these devices: context, page size, KV type, step size. Throws as load
+// does.
+LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::Devices& devices);
 
 }  // namespace backplane::models

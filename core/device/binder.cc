@@ -52,6 +52,7 @@ bp_tensor Binder::activation(const Tensor& t, Access access) {
     return t.abi(nullptr);
   }
   const std::size_t place = activations_++;
+  if (executor_.observer_) seen_.push_back({t, access != Access::kWrite, access != Access::kRead});
   if (site_.activation == DType::kNone || site_.activation == t.type) return t.abi(open(t, access).handle());
   Tensor stand_in = like(t, site_.activation);
   stand_in.storage = executor_.temporaries_[place];
@@ -94,14 +95,16 @@ void Binder::matrix(bp_matrix& at, const std::shared_ptr<Weight>& weight, std::u
   }
 }
 
-void Binder::kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages) {
+void Binder::kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages,
+                std::uint32_t& index) {
   KvPool& pool = *executor_.kv_;
+  index = pool.index(layer);
   if (planning()) {
     site_.kv.push_back({&handle, &k_pages, &v_pages, layer});
     return;
   }
-  if (pool.owned()) {
-    handle = pool.handle();
+  if (pool.owned(layer)) {
+    handle = pool.handle(layer);
     return;
   }
   const Tensor k = pool.k_pages(layer), v = pool.v_pages(layer);

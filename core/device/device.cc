@@ -152,7 +152,7 @@ void Device::upload_async(const Buffer& to, std::uint64_t offset, std::span<cons
 
 void Device::upload(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data) {
   upload_async(to, offset, data);
-  sync();
+  finish_copy();
 }
 
 void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::byte> data) {
@@ -160,7 +160,17 @@ void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::b
   call("download", [&](bp_context context) {
     return tables_->buffer->download(handle_, stream_, context, from.handle(), offset, data.data(), data.size());
   });
-  sync();
+  finish_copy();
+}
+
+// Until the stream has stopped it may still touch the caller's bytes: not even a failure may return before.
+void Device::finish_copy() {
+  try {
+    sync();
+  } catch (...) {
+    recover();
+    throw;
+  }
 }
 
 void Device::sync() {

@@ -124,6 +124,7 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   Device() = default;
   void read_caps();
+  void finish_copy();
   std::string where(std::string_view what) const { return name_ + ": " + std::string(what); }
   template <class Function>
   bp_status attempt(AbiCall& abi, Function&& function) const {

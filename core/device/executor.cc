@@ -9,9 +9,11 @@
 
 namespace backplane::device {
 
-Executor::Executor(std::shared_ptr<Device> chosen, std::shared_ptr<Device> reference, ExecutorOptions options)
-    : devices_{std::move(chosen)}, options_(std::move(options)) {
-  if (reference && reference != devices_[0]) devices_.push_back(std::move(reference));
+Executor::Executor(Devices chosen, std::shared_ptr<Device> reference, ExecutorOptions options)
+    : devices_(std::move(chosen)), options_(std::move(options)) {
+  // The reference is the last slot. Where it was chosen too, but not as the last, it stands there twice: slots are
+  // places.
+  if (reference && reference != devices_.back()) devices_.push_back(std::move(reference));
   workspaces_.resize(devices_.size());
   if (!this->reference().host_visible()) {
     throw Error(ErrorCode::kDevice, "the reference device must have host-visible memory", this->reference().name());
@@ -46,8 +48,8 @@ Tensor Executor::host_table(std::string purpose, DType type, std::initializer_li
   return tensor;
 }
 
-KvPool& Executor::create_kv(KvSpec spec) {
-  kv_ = std::make_unique<KvPool>(devices_, std::move(spec));
+KvPool& Executor::create_kv(KvSpec spec, std::vector<Slot> homes) {
+  kv_ = std::make_unique<KvPool>(devices_, std::move(spec), std::move(homes));
   return *kv_;
 }
 
@@ -62,6 +64,7 @@ void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) 
     mode_ = mode;
     counts_ = mode == Mode::kSmallest ? &smallest_ : &largest_;
     cursor_ = 0;
+    home_ = 0;
     ops();
   }
   try {
@@ -99,6 +102,7 @@ Site& Executor::next_site(std::uint32_t code, OpName name) {
     Site site;
     site.code = code;
     site.layer = name.layer;
+    site.home = home_;
     site.name = name.layer == kNoLayer ? name.role : fmt::format("layers.{}.{}", name.layer, name.role);
     sites_.push_back(std::move(site));
     cursor_ = sites_.size();
@@ -128,10 +132,18 @@ void Executor::execute(Site& site, const void* args, Binder& binder) {
     op.workspace_bytes = site.support.workspace_bytes;
   }
   op.name = site.name.c_str();
+  if (observer_) {
+    devices_[site.slot]->sync();
+    observer_->before(site, binder.seen_);
+  }
   devices_[site.slot]->run(op);
   for (const auto& back : binder.cast_back_) {
     const Buffer& buffer = binder.open(back.to, back.access);
     cast(site.slot, back.from, back.to.abi(buffer.handle()));
+  }
+  if (observer_) {
+    devices_[site.slot]->sync();
+    observer_->after(site, binder.seen_);
   }
 }
 

@@ -31,6 +31,24 @@ struct ExecutorOptions {
 
 inline constexpr std::uint32_t kNoLayer = UINT32_MAX;
 
+// An activation tensor of an op that is being watched.
+struct Seen {
+  Tensor tensor;
+  bool read = false, written = false;
+};
+
+struct Site;
+
+// Sees each op of a step with its activations, on whatever device it runs: for taps and cross-checks. Between the two
+// calls the op runs. Contents are read with tensor.storage->get_host; before() may also replace those of read tensors
+// with put_host. A fused op is one op: to see its parts, turn it off with ExecutorOptions::allow.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void before(const Site& site, const std::vector<Seen>& activations) = 0;
+  virtual void after(const Site& site, const std::vector<Seen>& activations) = 0;
+};
+
 // Where in the model an op stands, for messages: layers.3.attention.q.
 struct OpName {
   const char* role;
@@ -71,26 +89,28 @@ struct Site {
   bool skipped = false;         // part of a fused op that runs as one
   std::size_t after_parts = 0;  // fused: the site that follows its parts
 
-  bool native = false;  // runs on slot 0
-  Slot slot = 0;
+  Slot home = 0;        // the device that the model wants it on
+  bool native = false;  // runs there
+  Slot slot = 0;        // where it does run
   bp_support support{};
   DType activation = DType::kNone;  // what the op takes, where it differs from the model's
   bp_prepared prepared = nullptr;
-  std::string reason;  // why it isn't on slot 0
+  std::string reason;  // why it isn't at home
 };
 
 class Binder;
 
 class Executor {
  public:
-  // `reference` is the cpu plugin's device that runs what `chosen` can't; it may be the same object.
-  Executor(std::shared_ptr<Device> chosen, std::shared_ptr<Device> reference, ExecutorOptions options);
+  // `reference` is the cpu plugin's device that runs what a chosen one can't; it may be among `chosen`. Activations
+  // have the first device's type.
+  Executor(Devices chosen, std::shared_ptr<Device> reference, ExecutorOptions options);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   const Devices& devices() const { return devices_; }
-  Device& chosen() { return *devices_.front(); }
+  Device& chosen() { return *devices_.front(); }  // the first one
   Device& reference() { return *devices_.back(); }
   DType activation_type() const { return devices_.front()->activation_type(); }
   DType parameter_type() const { return activation_type() == DType::kF64 ? DType::kF64 : DType::kF32; }
@@ -100,7 +120,12 @@ class Executor {
   Tensor parameter(const std::string& name, const StoredMatrix& values);  // a vector, in parameter_type()
   Tensor host_table(std::string purpose, DType type, std::initializer_list<std::int64_t> shape);
   std::shared_ptr<Weight> weight(WeightSource source) { return std::make_shared<Weight>(devices_, std::move(source)); }
-  KvPool& create_kv(KvSpec spec);
+  // homes: the slot of each layer.
+  KvPool& create_kv(KvSpec spec, std::vector<Slot> homes);
+  KvPool& kv() { return *kv_; }
+
+  // While planning: the ops issued from here on belong on this device.
+  void set_home(Slot home) { home_ = home; }
 
   // `ops` issues all ops of a step for the counts that step() then shows. Called once. Throws Error: kDevice when some
   // op runs nowhere, or, with kDeny, not on the chosen device; kCapacity when memory runs out. All memory of the steps
@@ -113,6 +138,9 @@ class Executor {
   void begin_step(const sched::Step& step);
   void end_step();
   void abandon_step() noexcept;
+
+  // nullptr: nobody. It costs a synchronization and a copy of each op's activations.
+  void watch(Observer* observer) { observer_ = observer; }
 
   // Counts of the step in progress, or of the planning pass.
   const bp_step& counts() const { return *counts_; }
@@ -155,7 +183,8 @@ class Executor {
   Mode mode_ = Mode::kSmallest;
   std::vector<Site> sites_;
   std::size_t cursor_ = 0;
-  Slot last_slot_ = 0;
+  Slot home_ = 0, last_slot_ = 0;
+  Observer* observer_ = nullptr;
   bp_step smallest_{}, largest_{};
   const bp_step* counts_ = &smallest_;
   const char* step_kind_ = "mixed";
@@ -180,7 +209,9 @@ class Binder {
   // Parameters and tables: staged, never cast.
   bp_tensor constant(const Tensor& t);
   void matrix(bp_matrix& at, const std::shared_ptr<Weight>& weight, std::uint64_t use);
-  void kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages);
+  // `index`: the layer's number in the bp_kv, where there is one.
+  void kv(std::uint32_t layer, bool writes, bp_kv& handle, bp_tensor& k_pages, bp_tensor& v_pages,
+          std::uint32_t& index);
 
   const bp_step* step();
   bp_tensor token();
@@ -212,6 +243,7 @@ class Binder {
     Access access;
   };
   std::vector<CastBack> cast_back_;
+  std::vector<Seen> seen_;  // while somebody watches
 };
 
 // A tensor of the same shape without gaps, of another plain type.

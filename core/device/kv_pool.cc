@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/abi_call.h"
 #include "core/base/error.h"
 
 namespace backplane::device {
@@ -23,24 +24,33 @@ std::uint64_t KvSpec::bytes() const {
   return sum;
 }
 
-KvPool::KvPool(const Devices& devices, KvSpec spec) : devices_(&devices), spec_(std::move(spec)) {}
-
-KvPool::~KvPool() {
-  if (handle_) (*devices_)[0]->tables().kv->destroy((*devices_)[0]->handle(), handle_);
+KvPool::KvPool(const Devices& devices, KvSpec spec, std::vector<Slot> homes)
+    : devices_(&devices), spec_(std::move(spec)), homes_(std::move(homes)), handles_(devices.size()) {
+  homes_.resize(spec_.layers.size());
+  std::vector<std::uint32_t> next(devices.size());
+  for (const Slot home : homes_) index_.push_back(next[home]++);
+  storage_.resize(spec_.layers.size());
 }
 
-bool KvPool::can_own() const {
-  const Device& device = *(*devices_)[0];
+KvPool::~KvPool() {
+  for (Slot slot = 0; slot < handles_.size(); ++slot) {
+    if (handles_[slot]) (*devices_)[slot]->tables().kv->destroy((*devices_)[slot]->handle(), handles_[slot]);
+  }
+}
+
+bool KvPool::can_own(Slot slot) const {
+  const Device& device = *(*devices_)[slot];
   const bp_kv_table& t = *device.tables().kv;
   return t.bytes && t.create && t.destroy && t.export_pages && t.import_pages && t.copy_pages &&
          device.takes_kv_type(spec_.type);
 }
 
-void KvPool::create_owned() {
-  Device& device = *(*devices_)[0];
+void KvPool::create_owned(Slot slot) {
+  Device& device = *(*devices_)[slot];
   std::vector<bp_kv_layer> layers;
-  for (const KvLayer& l : spec_.layers) {
-    layers.push_back({sizeof(bp_kv_layer), l.kv_heads, l.head_dim, l.value_dim, l.group});
+  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+    const KvLayer& l = spec_.layers[i];
+    if (homes_[i] == slot) layers.push_back({sizeof(bp_kv_layer), l.kv_heads, l.head_dim, l.value_dim, l.group});
   }
   bp_kv_desc desc{};
   desc.size = sizeof(desc);
@@ -51,29 +61,24 @@ void KvPool::create_owned() {
   desc.pages = spec_.pages.data();
   desc.layers = layers.data();
   desc.layer_stride = sizeof(bp_kv_layer);
-  handle_ = device.create<bp_kv>("KV cache", [&](bp_context context, bp_kv* kv) {
+  handles_[slot] = device.create<bp_kv>("KV cache", [&](bp_context context, bp_kv* kv) {
     return device.tables().kv->create(device.handle(), context, &desc, kv);
   });
 }
 
 void KvPool::create_canonical() {
-  if (!storage_.empty()) return;
-  for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+  for (std::uint32_t i = 0; i < storage_.size(); ++i) {
+    if (storage_[i] || owned(i)) continue;
     const KvLayer& layer = spec_.layers[i];
     const std::uint64_t v_bytes = layer_values(spec_, layer, layer.value_dim) * dtype_info(spec_.type).block_bytes;
-    auto storage =
-        std::make_shared<Storage>(*devices_, v_offset(layer) + v_bytes, "the KV cache", Storage::Home::kHost);
-    storage->allocate(devices_->size() - 1);
-    storage_.push_back(std::move(storage));
+    storage_[i] = std::make_shared<Storage>(*devices_, v_offset(layer) + v_bytes, "the KV cache", Storage::Home::kHost);
+    storage_[i]->allocate(devices_->size() - 1);
   }
 }
 
-bool KvPool::reachable(Slot slot) {
+bool KvPool::reachable(std::uint32_t layer, Slot slot) {
   create_canonical();
-  for (const auto& storage : storage_) {
-    if (!storage->reachable(slot)) return false;
-  }
-  return true;
+  return storage_[layer] && storage_[layer]->reachable(slot);
 }
 
 // After the K pages, where the tensors of every device may begin.
@@ -88,9 +93,70 @@ Tensor KvPool::pages(std::uint32_t layer, bool keys) const {
   const KvLayer& l = spec_.layers[layer];
   const std::uint64_t offset = keys ? 0 : v_offset(l);
   return make_tensor(
-      storage_.empty() ? nullptr : storage_[layer], spec_.type,
+      storage_[layer], spec_.type,
       {static_cast<std::int64_t>(spec_.pages[l.group]), spec_.page_size, l.kv_heads, keys ? l.head_dim : l.value_dim},
       offset);
+}
+
+std::uint64_t KvPool::k_page_bytes(std::uint32_t layer) const {
+  const KvLayer& l = spec_.layers[layer];
+  return std::uint64_t{spec_.page_size} * l.kv_heads * l.head_dim * dtype_info(spec_.type).block_bytes;
+}
+
+std::uint64_t KvPool::v_page_bytes(std::uint32_t layer) const {
+  const KvLayer& l = spec_.layers[layer];
+  return std::uint64_t{spec_.page_size} * l.kv_heads * l.value_dim * dtype_info(spec_.type).block_bytes;
+}
+
+void KvPool::check(std::uint32_t layer, std::span<const std::int32_t> pages, std::uint64_t k, std::uint64_t v) const {
+  bool good =
+      layer < spec_.layers.size() && k == pages.size() * k_page_bytes(layer) && v == pages.size() * v_page_bytes(layer);
+  for (const std::int32_t page : pages) {
+    good = good && page >= 0 && static_cast<std::uint64_t>(page) < spec_.pages[spec_.layers[layer].group];
+  }
+  if (!good) throw Error(ErrorCode::kInternal, "KV pages that aren't there, or buffers of the wrong size");
+}
+
+void KvPool::read_pages(std::uint32_t layer, std::span<const std::int32_t> pages, std::span<std::byte> k,
+                        std::span<std::byte> v) {
+  check(layer, pages, k.size(), v.size());
+  if (pages.empty()) return;
+  Device& device = *(*devices_)[homes_[layer]];
+  if (bp_kv kv = handle(layer)) {
+    AbiCall call;
+    call.check(device.tables().kv->export_pages(device.handle(), device.stream(), call.context(), kv, index(layer),
+                                                pages.data(), pages.size(), k.data(), v.data()),
+               device.name() + ": KV export");
+    device.sync();
+    return;
+  }
+  const std::uint64_t kb = k_page_bytes(layer), vb = v_page_bytes(layer), v_begin = v_offset(spec_.layers[layer]);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const auto page = static_cast<std::uint64_t>(pages[i]);
+    storage_[layer]->get_host(page * kb, k.subspan(i * kb, kb));
+    storage_[layer]->get_host(v_begin + page * vb, v.subspan(i * vb, vb));
+  }
+}
+
+void KvPool::write_pages(std::uint32_t layer, std::span<const std::int32_t> pages, std::span<const std::byte> k,
+                         std::span<const std::byte> v) {
+  check(layer, pages, k.size(), v.size());
+  if (pages.empty()) return;
+  Device& device = *(*devices_)[homes_[layer]];
+  if (bp_kv kv = handle(layer)) {
+    AbiCall call;
+    call.check(device.tables().kv->import_pages(device.handle(), device.stream(), call.context(), kv, index(layer),
+                                                pages.data(), pages.size(), k.data(), v.data()),
+               device.name() + ": KV import");
+    device.sync();
+    return;
+  }
+  const std::uint64_t kb = k_page_bytes(layer), vb = v_page_bytes(layer), v_begin = v_offset(spec_.layers[layer]);
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    const auto page = static_cast<std::uint64_t>(pages[i]);
+    storage_[layer]->put_host(page * kb, k.subspan(i * kb, kb));
+    storage_[layer]->put_host(v_begin + page * vb, v.subspan(i * vb, vb));
+  }
 }
 
 }  // namespace backplane::device

@@ -27,33 +27,49 @@ struct KvSpec {
 
 class KvPool {
  public:
-  KvPool(const Devices& devices, KvSpec spec);
+  // homes: the slot that each layer belongs to; empty: all to slot 0.
+  KvPool(const Devices& devices, KvSpec spec, std::vector<Slot> homes = {});
   ~KvPool();
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
   const KvSpec& spec() const { return spec_; }
-  // Whether slot 0 implements the whole kv table; it owns the layout if it also supports all KV ops of the model.
-  bool can_own() const;
-  void create_owned();      // in slot 0's layout
-  void create_canonical();  // host pages, contents undefined
-  bool owned() const { return handle_ != nullptr; }
+  // Whether a device implements the whole kv table; it owns the layout of its layers if it also supports all their KV
+  // ops.
+  bool can_own(Slot slot) const;
+  void create_owned(Slot slot);  // its layers, in its layout
+  void create_canonical();       // the other layers: host pages, contents undefined
+  Slot home(std::uint32_t layer) const { return homes_[layer]; }
+  bool owned(std::uint32_t layer) const { return handle(layer) != nullptr; }
 
-  bp_kv handle() const { return handle_; }
+  bp_kv handle(std::uint32_t layer) const { return handles_[homes_[layer]]; }
+  std::uint32_t index(std::uint32_t layer) const { return index_[layer]; }  // among the layers of its home
   // [P,S,Hk,D] and [P,S,Hk,Dv] of a layer. While planning, storage is null.
   Tensor k_pages(std::uint32_t layer) const { return pages(layer, true); }
   Tensor v_pages(std::uint32_t layer) const { return pages(layer, false); }
-  // Whether canonical pages can be used in place by the slot; creates them.
-  bool reachable(Slot slot);
+  // Whether a layer's canonical pages can be used in place by the slot; creates them.
+  bool reachable(std::uint32_t layer, Slot slot);
+
+  // Pages of a layer in canonical form: k is [count,S,Hk,D], v is [count,S,Hk,Dv], of spec().type. For migration
+  // between devices, cross-checks and tests. Not while a step runs. Throws Error{kDevice}.
+  void read_pages(std::uint32_t layer, std::span<const std::int32_t> pages, std::span<std::byte> k,
+                  std::span<std::byte> v);
+  void write_pages(std::uint32_t layer, std::span<const std::int32_t> pages, std::span<const std::byte> k,
+                   std::span<const std::byte> v);
+  std::uint64_t k_page_bytes(std::uint32_t layer) const;
+  std::uint64_t v_page_bytes(std::uint32_t layer) const;
 
  private:
   Tensor pages(std::uint32_t layer, bool keys) const;
   std::uint64_t v_offset(const KvLayer& layer) const;  // in the layer's storage
+  void check(std::uint32_t layer, std::span<const std::int32_t> pages, std::uint64_t k, std::uint64_t v) const;
 
   const Devices* devices_;
   KvSpec spec_;
-  bp_kv handle_ = nullptr;
-  std::vector<std::shared_ptr<Storage>> storage_;  // by layer: K pages, then V pages
+  std::vector<Slot> homes_;                        // by layer
+  std::vector<std::uint32_t> index_;               // by layer
+  std::vector<bp_kv> handles_;                     // by slot
+  std::vector<std::shared_ptr<Storage>> storage_;  // by layer: K pages, then V pages; none where owned
 };
 
 }  // namespace backplane::device

@@ -48,8 +48,7 @@ void attention_part(Executor& ex, std::uint32_t code, OpName name, const Tensor&
     a.q = b.in(q);
     a.out = keep_out ? b.inout(out) : b.out(out);
     a.sinks = b.constant(spec.sinks);
-    b.kv(spec.layer, false, a.kv, a.k_pages, a.v_pages);
-    a.layer = spec.layer;
+    b.kv(spec.layer, false, a.kv, a.k_pages, a.v_pages, a.layer);
     a.group = spec.group;
     a.first_sequence = first;
     a.last_sequence = last;

@@ -69,8 +69,7 @@ inline void bind_kv_write(Binder& b, bp_kv_write_args& a, const Attention& spec,
   a.step = b.step();
   a.k = k;
   a.v = v;
-  b.kv(spec.layer, true, a.kv, a.k_pages, a.v_pages);
-  a.layer = spec.layer;
+  b.kv(spec.layer, true, a.kv, a.k_pages, a.v_pages, a.layer);
   a.group = spec.group;
   if (value_dim_differs) b.feature(BP_FEATURE_ATTN_VALUE_DIM);
 }

@@ -31,20 +31,21 @@ void Planner::run() {
 
 void Planner::decide_kv_ownership() {
   KvPool& kv = *executor_.kv_;
-  if (kv.can_own() && owns_all_kv_ops()) {
-    kv.create_owned();
-  } else {
-    kv.create_canonical();
+  std::set<Slot> homes;
+  for (std::uint32_t layer = 0; layer < kv.spec().layers.size(); ++layer) homes.insert(kv.home(layer));
+  for (const Slot slot : homes) {
+    if (kv.can_own(slot) && owns_all_kv_ops(slot)) kv.create_owned(slot);
   }
+  kv.create_canonical();
 }
 
 // The layout belongs to the plugin only if it can do everything that touches it.
-bool Planner::owns_all_kv_ops() {
+bool Planner::owns_all_kv_ops(Slot slot) {
   for (const Site& site : executor_.sites_) {
-    if (site.kv.empty() || site.fused) continue;
+    if (site.kv.empty() || site.fused || site.home != slot) continue;
     const auto& allow = executor_.options_.allow;
     if (allow && !allow(site.code)) return false;
-    if (!ask(site, 0, site.features).yes) return false;
+    if (!ask(site, slot, site.features).yes) return false;
   }
   return true;
 }
@@ -83,7 +84,8 @@ Support Planner::ask_casts(const Site& site, Slot slot, Support answer) {
 
 Support Planner::ask_cast(Slot slot, const Tensor& from, const Tensor& to) {
   const auto& allow = executor_.options_.allow;
-  if (slot == 0 && allow && !allow(BP_OP_CAST)) return {false, "CAST is turned off by an option", {}};
+  const Slot last = executor_.devices_.size() - 1;
+  if ((slot != last || last == 0) && allow && !allow(BP_OP_CAST)) return {false, "CAST is turned off by an option", {}};
   bp_unary_args args{};
   args.size = sizeof(args);
   args.x = from.abi(nullptr);
@@ -136,7 +138,7 @@ bool Planner::try_forms(Site& site, Slot slot, std::uint64_t features) {
     site.support = support.answer;
     site.features = needed;
     site.slot = slot;
-    site.native = slot == 0;
+    site.native = slot == site.home;
     return true;
   }
   site.reason = first_reason;
@@ -144,22 +146,23 @@ bool Planner::try_forms(Site& site, Slot slot, std::uint64_t features) {
 }
 
 bool Planner::try_slot(Site& site, Slot slot) {
-  if (slot == 0 && executor_.options_.allow && !executor_.options_.allow(site.code)) {
+  if (slot == site.home && executor_.options_.allow && !executor_.options_.allow(site.code)) {
     site.reason = "turned off by an option";
     return false;
   }
   std::uint64_t features = site.features;
   if (!site.kv.empty()) {
     KvPool& kv = *executor_.kv_;
-    if (kv.owned() && slot != 0) {
+    const std::uint32_t layer = site.kv.front().layer;
+    if (kv.owned(layer) && slot != site.home) {
       site.reason = "the KV cache is in the chosen device's own layout";
       return false;
     }
-    if (!kv.owned() && !kv.reachable(slot)) {
+    if (!kv.owned(layer) && !kv.reachable(layer, slot)) {
       site.reason = "the device doesn't own the KV layout and can't reach the host's";
       return false;
     }
-    if (!kv.owned()) features |= BP_FEATURE_KV_CANONICAL;
+    if (!kv.owned(layer)) features |= BP_FEATURE_KV_CANONICAL;
     set_pages(site);
   }
   return try_forms(site, slot, features);
@@ -169,29 +172,30 @@ void Planner::set_pages(Site& site) {
   const KvPool& kv = *executor_.kv_;
   for (const Site::KvUse& use : site.kv) {
     *use.kv = nullptr;
-    *use.k_pages = kv.owned() ? bp_tensor{} : kv.k_pages(use.layer).abi(nullptr);
-    *use.v_pages = kv.owned() ? bp_tensor{} : kv.v_pages(use.layer).abi(nullptr);
+    *use.k_pages = kv.owned(use.layer) ? bp_tensor{} : kv.k_pages(use.layer).abi(nullptr);
+    *use.v_pages = kv.owned(use.layer) ? bp_tensor{} : kv.v_pages(use.layer).abi(nullptr);
   }
 }
 
 void Planner::decide_fused(std::size_t index) {
   Site& site = executor_.sites_[index];
-  if (!try_slot(site, 0)) {
-    for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(0, use.use);
+  if (!try_slot(site, site.home)) {
+    for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(site.home, use.use);
     return;
   }
   for (std::size_t i = index + 1; i < site.after_parts; ++i) executor_.sites_[i].skipped = true;
 }
 
 void Planner::decide(Site& site) {
-  if (try_slot(site, 0)) return;
-  for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(0, use.use);
+  if (try_slot(site, site.home)) return;
+  for (const Site::MatrixUse& use : site.matrices) use.weight->drop_use(site.home, use.use);
   const std::string why = site.reason;
   const Slot last = executor_.devices_.size() - 1;
-  if (last == 0 || !try_slot(site, last)) {
+  const bool at_home = executor_.devices_[last] == executor_.devices_[site.home];
+  if (at_home || !try_slot(site, last)) {
     throw Error(
         ErrorCode::kDevice,
-        fmt::format("{} ({}) can't run: {}", op_name(site.code), site.name, last == 0 ? why : why + "; " + site.reason),
+        fmt::format("{} ({}) can't run: {}", op_name(site.code), site.name, at_home ? why : why + "; " + site.reason),
         executor_.devices_[last]->name(), "the model needs a feature that no device here has");
   }
   site.reason = why;
@@ -208,7 +212,7 @@ void Planner::report() const {
         executor_.devices_[site.slot]->name(), site.reason);
   }
   if (!example || executor_.options_.policy == FallbackPolicy::kAllow) return;
-  const std::string& chosen = executor_.devices_[0]->name();
+  const std::string& chosen = executor_.devices_[example->home]->name();
   if (executor_.options_.policy == FallbackPolicy::kDeny) {
     throw Error(ErrorCode::kDevice,
                 fmt::format("{} ({}) is not supported: {}", op_name(example->code), example->name, example->reason),

@@ -16,7 +16,7 @@ class Planner {
 
  private:
   void decide_kv_ownership();
-  bool owns_all_kv_ops();
+  bool owns_all_kv_ops(Slot slot);
   void decide_fused(std::size_t index);
   void decide(Site& site);
   bool try_slot(Site& site, Slot slot);

@@ -10,11 +10,23 @@ namespace backplane::device {
 Storage::Storage(const Devices& devices, std::uint64_t bytes, std::string purpose, Home home)
     : devices_(&devices), bytes_(bytes), purpose_(std::move(purpose)), home_(home), copies_(devices.size()) {}
 
+namespace {
+
+// The slot whose memory `slot` works on: the first whose memory the host sees, if both do.
+Slot first_visible(const Devices& devices, Slot slot) {
+  if (!devices[slot]->host_visible()) return slot;
+  Slot first = 0;
+  while (!devices[first]->host_visible()) ++first;
+  return first;
+}
+
+}  // namespace
+
 void Storage::allocate(Slot slot) {
   Copy& copy = copies_[slot];
   if (copy.buffer) return;
   const Slot reference = devices_->size() - 1;
-  const Slot owner = home_ == Home::kHost ? reference : ((*devices_)[0]->host_visible() ? 0 : slot);
+  const Slot owner = home_ == Home::kHost ? reference : first_visible(*devices_, slot);
   if (slot != owner) {
     allocate(owner);
     const Copy& whole = copies_[owner];
@@ -99,6 +111,20 @@ const Buffer& Storage::update(Slot slot, std::uint64_t end, std::uint64_t& stage
   only_valid(slot);
   used_ = std::max(used_, end);
   return copies_[slot].buffer;
+}
+
+void Storage::put_host(std::uint64_t offset, std::span<const std::byte> data) {
+  if (offset > bytes_ || data.size() > bytes_ - offset)
+    throw Error(ErrorCode::kInternal, "write past the end", purpose_);
+  if (host_valid_) std::memcpy(host_.data() + offset, data.data(), data.size());
+  std::vector<char> done(valid_.size());
+  for (Slot slot = 0; slot < copies_.size(); ++slot) {
+    const Copy& copy = copies_[slot];
+    if (!copy.buffer || done[copy.memory] || (home_ == Home::kDevice && !valid_[copy.memory])) continue;
+    (*devices_)[slot]->upload(copy.buffer, offset, data);
+    done[copy.memory] = valid_[copy.memory] = 1;
+  }
+  used_ = std::max(used_, offset + data.size());
 }
 
 void Storage::set_host(std::vector<std::byte> contents) {

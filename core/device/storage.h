@@ -13,13 +13,13 @@
 
 namespace backplane::device {
 
-// The devices of one executor. Slot 0 is the one the user chose; the last slot is the reference that runs what it
-// can't. They may be the same device: then there is one slot.
+// The devices of one executor: those the user chose, in the order of the layers they hold, and last the reference that
+// runs what they can't. It may be the last chosen one itself.
 using Devices = std::vector<std::shared_ptr<Device>>;
 using Slot = std::size_t;
 
-// Bytes with a copy on each device that has needed them. Where slot 0 has host-visible memory, the other slots work on
-// that memory itself. Not free-threaded: it belongs to an executor.
+// Bytes with a copy on each device that has needed them. Devices with host-visible memory work on the
+// first such device's memory itself. Not free-threaded: it belongs to an executor.
 class Storage {
  public:
   enum class Home {
@@ -41,6 +41,8 @@ class Storage {
   // Contents from or to the host. set_host replaces all of them.
   void set_host(std::vector<std::byte> contents);
   void get_host(std::uint64_t offset, std::span<std::byte> out);
+  // Replaces a part, wherever the contents are valid.
+  void put_host(std::uint64_t offset, std::span<const std::byte> data);
 
   // Whoever asked for write or update last may leave its number here.
   static constexpr std::size_t kNobody = SIZE_MAX;
