@@ -24,7 +24,7 @@ class Decoder final : public LoadedModel {
   void release_rope_row(std::int32_t row) noexcept override { rope_->release(row); }
   engine::Logits forward(const sched::Step& step) override;
 
-  device::Executor& executor() override { return executor_; }
+  std::vector<device::Executor*> executors() override { return {&executor_}; }
   DType kv_type() const override { return kv_type_; }
 
  private:

@@ -131,6 +131,14 @@ LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::
   return options;
 }
 
+std::vector<device::Fallback> LoadedModel::fallbacks() {
+  std::vector<device::Fallback> all;
+  for (device::Executor* one : executors()) {
+    for (device::Fallback& entry : one->ledger().entries()) all.push_back(std::move(entry));
+  }
+  return all;
+}
+
 std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
                                   std::shared_ptr<device::Device> reference, LoadOptions options) {
   return load(file, {DeviceChoice{std::move(chosen), std::nullopt}}, std::move(reference), std::move(options));

@@ -73,11 +73,14 @@ struct DeviceChoice {
 // one device; kUsage when numbers were asked for that don't give all layers.
 DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices, const LoadOptions& options);
 
-// A loaded model and the executor it runs on.
+// A loaded model and the executors it runs on: one, or one for each phase.
 class LoadedModel : public engine::Model {
  public:
-  virtual device::Executor& executor() = 0;
+  virtual std::vector<device::Executor*> executors() = 0;
   virtual DType kv_type() const = 0;
+
+  device::Executor& executor() { return *executors().front(); }
+  std::vector<device::Fallback> fallbacks();  // of all executors' ledgers
 };
 
 // Throws Error: kCapacity when the device's free memory can't hold it (naming the largest context that fits), kDevice

@@ -12,7 +12,7 @@ namespace backplane::models {
 // Both hold the whole model, with the same pages. A page's contents are where they were computed last and are brought
 // over, in canonical form, when a step on the other device needs them: at a sequence's first decode step, that is. Each
 // part of a mixed step runs on its own device.
-class PhaseModel final : public engine::Model {
+class PhaseModel final : public LoadedModel {
  public:
   // Both loaded from the same file with the same context, sequences and page size. Throws Error{kUsage} otherwise.
   PhaseModel(std::unique_ptr<LoadedModel> prefill, std::unique_ptr<LoadedModel> decode);
@@ -24,6 +24,8 @@ class PhaseModel final : public engine::Model {
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
   engine::Logits forward(const sched::Step& step) override;
+  std::vector<device::Executor*> executors() override { return {&prefill_->executor(), &decode_->executor()}; }
+  DType kv_type() const override { return decode_->kv_type(); }
 
   LoadedModel& prefill() { return *prefill_; }
   LoadedModel& decode() { return *decode_; }
