@@ -77,10 +77,13 @@ Found find(const ConformOptions& options) {
 }
 
 std::string replay_of(const ConformOptions& options) {
-  std::string command = "backplane conform " + options.target;
-  if (options.device) command += " --device " + *options.device;
-  for (const std::string& plugin : options.plugins.plugins) command += " --plugin " + plugin;
-  if (!options.options.empty()) command += " --options " + options.options;
+  std::string command = "backplane conform " + conformance::shell_word(options.target);
+  const auto add = [&](const char* name, const std::string& value) {
+    command += fmt::format(" {} {}", name, conformance::shell_word(value));
+  };
+  if (options.device) add("--device", *options.device);
+  for (const std::string& plugin : options.plugins.plugins) add("--plugin", plugin);
+  if (!options.options.empty()) add("--options", options.options);
   return command;
 }
 
@@ -133,6 +136,8 @@ int conform(const ConformOptions& options) {
   };
   running.on_result = [&](const conformance::Result& result) { print_result(out, result, options); };
   watch_for_crashes();
+  out << fmt::format("{} against {}, seed {}\n", found.subject.name, found.oracle.name, options.seed);
+  out.flush();
   const conformance::Summary summary =
       conformance::run(target_of(found.subject, options.options), target_of(found.oracle, {}), running);
   if (!options.json.empty()) write_file(options.json, conformance::json_report(summary, replay));

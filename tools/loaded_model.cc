@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/formats/gguf.h"
 #include "core/formats/hf_folder.h"
+#include "models/phase_model.h"
 #include "tools/memory_report.h"
 #include "tools/model_source.h"
 #include "tools/progress.h"
@@ -76,6 +77,24 @@ OpenedModel open_model(const std::string& name, const DeviceOptions& options) {
   return opened;
 }
 
+namespace {
+
+std::unique_ptr<models::LoadedModel> load_on(const PhaseDevices& devices, const models::ModelFile& file,
+                                             models::LoadOptions load) {
+  const Devices& prefill = devices.prefill;
+  if (!devices.decode) return models::load(file, prefill.chosen, prefill.reference, load);
+  const Devices& decode = *devices.decode;
+  device::Devices all;  // they must agree on pages and steps
+  for (const Devices* phase : {&prefill, &decode}) {
+    for (const models::DeviceChoice& choice : phase->chosen) all.push_back(choice.device);
+  }
+  load = models::resolve(load, file.spec(), all);
+  return std::make_unique<models::PhaseModel>(models::load(file, prefill.chosen, prefill.reference, load),
+                                              models::load(file, decode.chosen, decode.reference, load));
+}
+
+}  // namespace
+
 LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load) {
   const auto start = std::chrono::steady_clock::now();
   const plugins::Registry registry(options.plugins.search());
@@ -83,7 +102,7 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
   loaded.devices = open_devices(registry, options);
   load.context = load.context != 0 ? load.context : options.context.value_or(0);
   load.kv_type = options.kv();
-  loaded.memory = opened.file.estimate(load, loaded.devices.chosen->activation_type());
+  loaded.memory = opened.file.estimate(load, loaded.devices.prefill.first().activation_type());
   loaded.context = load.context != 0 ? load.context : opened.file.spec().max_context;
   if (options.verbose || stderr_is_terminal()) {
     const std::string text = describe_memory(loaded.memory, loaded.context);
@@ -100,13 +119,13 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
     CatchInterrupts::check("loading the model");
     bar.update(done, total);
   };
-  loaded.model = models::load(opened.file, loaded.devices.chosen, loaded.devices.reference, load);
+  loaded.model = load_on(loaded.devices, opened.file, load);
   loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
 }
 
 void print_ledger(models::LoadedModel& model) {
-  for (const device::Fallback& entry : model.executor().ledger().entries()) {
+  for (const device::Fallback& entry : model.fallbacks()) {
     const std::string line =
         fmt::format("backplane: fell back: {} x {} to {} ({}), {} staged, {:.3f} s: {}", entry.op, entry.count,
                     entry.device, entry.shape, format_bytes(entry.bytes_staged), entry.seconds, entry.reason);

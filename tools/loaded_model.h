@@ -37,13 +37,13 @@ struct OpenedModel {
 OpenedModel open_model(const std::string& name, const DeviceOptions& options);
 
 struct LoadedModel {
-  Devices devices;  // outlive the model
+  PhaseDevices devices;  // outlive the model
   std::unique_ptr<models::LoadedModel> model;
   models::MemoryEstimate memory;
   std::uint32_t context = 0;
   double seconds = 0;  // from the start of the load
 
-  const std::string& device() const { return devices.chosen->name(); }
+  std::string device() const { return devices.name(); }
 };
 
 // Opens the devices and loads. Says first, on a terminal or with --verbose, what memory it will take; shows a progress

@@ -35,8 +35,14 @@ DType DeviceOptions::kv() const {
 }
 
 void add_options(Command& command, DeviceOptions& options) {
-  command.option("-d,--device", options.device, "DEVICE",
-                 "Where to compute, such as cpu:f32 (see `backplane devices`); by default the best that is available");
+  command.option(
+      "-d,--device", options.device, "DEVICE",
+      "Where to compute, such as cpu:f32 (see `backplane devices`); by default the best that is available. Of "
+      "several with commas, each takes the layers that the ones before have no room for, or as many as "
+      "DEVICE=LAYERS says");
+  command.option("--prefill-device", options.prefill_device, "DEVICE", "Where to compute prompts, if not on --device");
+  command.option("--decode-device", options.decode_device, "DEVICE",
+                 "Where to compute replies, if not on --device; the KV cache moves over");
   command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
                  "When the device lacks an op: refuse the model, warn and compute it on the cpu (default), or just do "
                  "that");

@@ -23,7 +23,9 @@ void add_options(Command& command, PluginOptions& options);
 // Of commands that compute on a device.
 struct DeviceOptions {
   PluginOptions plugins;
-  std::optional<std::string> device;
+  std::optional<std::string> device;          // one, or several with commas: A=LAYERS,B
+  std::optional<std::string> prefill_device;  // where prompts are computed, if elsewhere
+  std::optional<std::string> decode_device;   // where replies are
   std::string fallback = "warn";
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> context;

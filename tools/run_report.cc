@@ -21,7 +21,7 @@ Json token_text(const RunReport& report, TokenId id) {
 
 Json fallbacks(LoadedModel& loaded) {
   Json list = Json::array();
-  for (const device::Fallback& entry : loaded.model->executor().ledger().entries()) {
+  for (const device::Fallback& entry : loaded.model->fallbacks()) {
     list.push_back({{"op", entry.op},
                     {"device", entry.device},
                     {"count", entry.count},

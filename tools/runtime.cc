@@ -1,6 +1,7 @@
 #include "tools/runtime.h"
 
 #include <array>
+#include <charconv>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -13,15 +14,43 @@ namespace {
 constexpr std::array<std::string_view, 5> kPreference = {"cuda", "vulkan", "onednn", "cpu:f32", "cpu"};
 constexpr std::uint32_t kMostThreads = 1024;
 
-plugins::DeviceRef choose(const plugins::Registry& registry, const DeviceOptions& options) {
-  if (options.device) return registry.find_device(*options.device);
+std::string default_device(const plugins::Registry& registry) {
   const auto devices = registry.list_devices();
-  const plugins::DeviceEntry* best = preferred_device(devices);
-  if (!best) {
-    throw Error(ErrorCode::kDevice, "no device is available", "",
-                "see `backplane devices` for the reasons, or name a device with --device");
+  if (const plugins::DeviceEntry* best = preferred_device(devices)) return best->name;
+  throw Error(ErrorCode::kDevice, "no device is available", "",
+              "see `backplane devices` for the reasons, or name a device with --device");
+}
+
+// "DEVICE" or "DEVICE=LAYERS".
+models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text) {
+  models::DeviceChoice choice;
+  const std::size_t equals = text.find('=');
+  if (equals != std::string_view::npos) {
+    const std::string_view number = text.substr(equals + 1);
+    std::uint32_t layers = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layers);
+    if (error != std::errc() || end != number.data() + number.size()) {
+      throw Error(ErrorCode::kUsage, "not a number of layers", "--device " + std::string(text), "give DEVICE=LAYERS");
+    }
+    choice.layers = layers;
   }
-  return registry.find_device(best->name);
+  choice.device = open_device(registry.find_device(text.substr(0, equals)));
+  return choice;
+}
+
+Devices open_list(const plugins::Registry& registry, std::string_view names) {
+  Devices devices;
+  while (true) {
+    const std::size_t comma = names.find(',');
+    devices.chosen.push_back(open_choice(registry, names.substr(0, comma)));
+    if (comma == std::string_view::npos) break;
+    names.remove_prefix(comma + 1);
+  }
+  const std::string reference = reference_name(devices.first().activation_type());
+  // One that was chosen as the last serves itself.
+  const auto& last = devices.chosen.back().device;
+  devices.reference = last->name() == reference ? last : open_device(registry.find_device(reference));
+  return devices;
 }
 
 }  // namespace
@@ -41,17 +70,29 @@ std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref) {
 
 std::string reference_name(DType activation) { return activation == DType::kF64 ? "cpu:f64" : "cpu:f32"; }
 
-Devices open_devices(const plugins::Registry& registry, const DeviceOptions& options) {
+std::string Devices::name() const {
+  std::string names;
+  for (const models::DeviceChoice& choice : chosen) {
+    if (!names.empty()) names += ',';
+    names += choice.device->name();
+  }
+  return names;
+}
+
+std::string PhaseDevices::name() const { return decode ? prefill.name() + " then " + decode->name() : prefill.name(); }
+
+PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options) {
   if (options.threads.value_or(1) == 0 || options.threads.value_or(1) > kMostThreads) {
     throw Error(ErrorCode::kUsage, "the number of threads must be 1 to " + std::to_string(kMostThreads), "--threads");
   }
   if (options.threads) plugins::set_host_threads(*options.threads);
-  Devices devices;
-  const plugins::DeviceRef ref = choose(registry, options);
-  devices.chosen = open_device(ref);
-  const std::string reference = reference_name(devices.chosen->activation_type());
-  devices.reference =
-      devices.chosen->name() == reference ? devices.chosen : open_device(registry.find_device(reference));
+  const auto either = [&](const std::optional<std::string>& phase) {
+    if (phase) return *phase;
+    return options.device ? *options.device : default_device(registry);
+  };
+  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt};
+  if (options.prefill_device || options.decode_device)
+    devices.decode = open_list(registry, either(options.decode_device));
   return devices;
 }
 

@@ -5,8 +5,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/device/device.h"
+#include "models/load.h"
 #include "plugins/host/registry.h"
 #include "tools/options.h"
 
@@ -21,12 +23,24 @@ std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref);
 // The cpu plugin's device that runs what another can't: f64 when `activation` is F64, else f32.
 std::string reference_name(DType activation);
 
+// The devices of one model: its layers', and the reference that runs what they can't (it may be one of them).
 struct Devices {
-  std::shared_ptr<device::Device> chosen;
-  std::shared_ptr<device::Device> reference;  // may be the same object
+  std::vector<models::DeviceChoice> chosen;
+  std::shared_ptr<device::Device> reference;
+
+  device::Device& first() const { return *chosen.front().device; }
+  std::string name() const;  // "opaque:f32,cpu:f32"
 };
 
-// Sets the number of threads, finds and opens. Throws Error{kDevice}.
-Devices open_devices(const plugins::Registry& registry, const DeviceOptions& options);
+// What --device, --prefill-device and --decode-device name. With one of the latter the model is loaded twice.
+struct PhaseDevices {
+  Devices prefill;
+  std::optional<Devices> decode;
+
+  std::string name() const;
+};
+
+// Sets the number of threads, finds and opens. Throws Error: kDevice; kUsage for names with a wrong number of layers.
+PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options);
 
 }  // namespace backplane::tools

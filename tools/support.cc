@@ -73,10 +73,10 @@ std::vector<DeviceSupport> support_by_manifests(const plugins::Registry& registr
 
 DeviceSupport support_by_planning(const plugins::Registry& registry, const DeviceOptions& options,
                                   const TypeNames& types, const models::ModelFile& file) {
-  const Devices devices = open_devices(registry, options);
-  DeviceSupport support{.device = devices.chosen->name(), .plugin = {}};
+  const Devices devices = open_devices(registry, options).prefill;
+  DeviceSupport support{.device = devices.first().name(), .plugin = {}};
   support.plugin = support.device.substr(0, support.device.find(':'));
-  set_types(support, types, devices.chosen.get());
+  set_types(support, types, &devices.first());
   models::LoadOptions load;
   load.context = options.context.value_or(0);
   load.kv_type = options.kv();
