@@ -208,6 +208,18 @@ void set_windows(const HfConfig& config, DecoderSpec& spec, std::uint32_t window
   }
 }
 
+void set_switched_windows(const HfConfig& config, DecoderSpec& spec) {
+  const std::uint32_t window = u32(config, "sliding_window", 0);
+  const bool on = config.boolean("use_sliding_window", false);
+  const std::uint32_t from = u32(config, "max_window_layers", 28);
+  const auto slides = [](std::uint32_t layer, std::uint32_t first) { return layer >= first; };
+  set_windows(config, spec, on ? window : 0, slides, on ? from : UINT32_MAX);
+}
+
+void tie_head(const HfConfig& config, DecoderSpec& spec) {
+  if (config.boolean("tie_word_embeddings", false)) spec.head.weight = spec.embedding;
+}
+
 void refuse_unread(const HfConfig& config) {
   for (const std::string& key : config.unread_keys()) {
     if (std::find(kBookkeeping.begin(), kBookkeeping.end(), key) != kBookkeeping.end()) continue;

@@ -31,6 +31,12 @@ DecoderSpec llama_like_from_config(const formats::HfConfig& config, const LlamaO
 void set_windows(const formats::HfConfig& config, DecoderSpec& spec, std::uint32_t window,
                  bool (*slides)(std::uint32_t layer, std::uint32_t max_window_layers), std::uint32_t max_window_layers);
 
+// Qwen's: sliding_window counts only with use_sliding_window, for the layers from max_window_layers on.
+void set_switched_windows(const formats::HfConfig& config, DecoderSpec& spec);
+
+// The head is the embedding where tie_word_embeddings says so.
+void tie_head(const formats::HfConfig& config, DecoderSpec& spec);
+
 // To be called last: keys that nobody read may change the result, so they are an error naming them, unless they are
 // known to concern training, generation or bookkeeping.
 void refuse_unread(const formats::HfConfig& config);

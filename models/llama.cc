@@ -7,10 +7,6 @@
 namespace backplane::models {
 namespace {
 
-void tie_head(const formats::HfConfig& config, DecoderSpec& spec) {
-  if (config.boolean("tie_word_embeddings", false)) spec.head.weight = spec.embedding;
-}
-
 DecoderSpec llama_from_huggingface(const formats::HuggingFaceFolder& folder) {
   const formats::HfConfig config = folder.config();
   LlamaOptions options;

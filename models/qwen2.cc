@@ -12,14 +12,8 @@ DecoderSpec from_huggingface(const formats::HuggingFaceFolder& folder) {
   options.attention_bias = true;
   options.explicit_head_dim = false;
   DecoderSpec spec = llama_like_from_config(config, options);
-  if (config.boolean("tie_word_embeddings", false)) spec.head.weight = spec.embedding;
-  // sliding_window counts only when it is switched on.
-  const std::uint32_t window = u32(config, "sliding_window", 0);
-  const bool on = config.boolean("use_sliding_window", false);
-  const std::uint32_t from = u32(config, "max_window_layers", 28);
-  set_windows(
-      config, spec, on ? window : 0, [](std::uint32_t layer, std::uint32_t first) { return layer >= first; },
-      on ? from : UINT32_MAX);
+  tie_head(config, spec);
+  set_switched_windows(config, spec);
   refuse_unread(config);
   return spec;
 }
