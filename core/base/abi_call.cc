@@ -31,8 +31,8 @@ void AbiCall::check(bp_status status, std::string_view where) const {
   if (status == BP_OUT_OF_MEMORY) {
     throw Error(ErrorCode::kCapacity, what, where, "use a smaller --ctx, a smaller model or another device");
   }
-  throw Error(ErrorCode::kDevice, what, where,
-              status == BP_DEVICE_LOST ? "the device is gone: restart on it, or choose another with --device" : "");
+  if (status == BP_DEVICE_LOST) throw DeviceLost(what, where);
+  throw Error(ErrorCode::kDevice, what, where);
 }
 
 std::string status_text(bp_status status) {

@@ -21,7 +21,8 @@ class AbiCall {
   // host.fail: keeps the first text, returns `status` (or BP_INTERNAL for BP_OK, which is no failure).
   static bp_status fail(bp_context context, bp_status status, const char* text) noexcept;
 
-  // Throws when `status` is not BP_OK: kCapacity for BP_OUT_OF_MEMORY, else kDevice. `where` names device and call.
+  // Throws when `status` is not BP_OK: kCapacity for BP_OUT_OF_MEMORY, DeviceLost for BP_DEVICE_LOST, else kDevice.
+  // `where` names device and call.
   void check(bp_status status, std::string_view where) const;
 
  private:

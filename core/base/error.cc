@@ -40,4 +40,8 @@ std::string_view error_code_name(ErrorCode code) {
 Error::Error(ErrorCode code, std::string_view what, std::string_view where, std::string_view what_to_do)
     : std::runtime_error(join(what, where, what_to_do)), code_(code) {}
 
+DeviceLost::DeviceLost(std::string_view what, std::string_view where)
+    : Error(ErrorCode::kDevice, what, where, "the device is gone: restart on it, or choose another with --device"),
+      cause_(join(what, where, {})) {}
+
 }  // namespace backplane

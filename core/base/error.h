@@ -34,4 +34,17 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
+// A device is gone for good, and with it all that it held: kDevice. Thrown by the call that noticed and by all later
+// ones.
+class DeviceLost : public Error {
+ public:
+  DeviceLost(std::string_view what, std::string_view where);
+
+  // What happened and where, without the advice that what() ends with.
+  const std::string& cause() const { return cause_; }
+
+ private:
+  std::string cause_;
+};
+
 }  // namespace backplane

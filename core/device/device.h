@@ -55,8 +55,9 @@ struct PluginRef {
 };
 
 // An open device with one stream of its own. Calls that fail throw Error: kCapacity when memory ran out, else kDevice,
-// with the plugin's text. Once a call reported that the device is lost, all of them throw without calling the plugin.
-// supports, alloc and import_host are free-threaded; all that touches the stream is for one thread at a time.
+// with the plugin's text. Once a call reported that the device is lost, all of them throw DeviceLost without calling
+// the plugin. supports, alloc and import_host are free-threaded; all that touches the stream is for one thread at a
+// time.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // `options` is "key=value,..." for the plugin, or empty.

@@ -95,5 +95,26 @@ TEST(AbiCallTest, KeepsTheFirstTextAndMapsTheStatus) {
   }
 }
 
+TEST(AbiCallTest, ALostDeviceHasATypeOfItsOwn) {
+  AbiCall call;
+  AbiCall::fail(call.context(), BP_DEVICE_LOST, "fell off the bus");
+  try {
+    call.check(BP_DEVICE_LOST, "gpu:0: upload");
+    FAIL();
+  } catch (const DeviceLost& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_EQ(error.cause(), "device lost (fell off the bus): gpu:0: upload");
+    EXPECT_EQ(std::string(error.what()).find(error.cause() + ": "), 0u);
+  }
+  try {
+    call.check(BP_INTERNAL, "gpu:0: upload");
+    FAIL();
+  } catch (const DeviceLost&) {
+    FAIL() << "an internal error is no loss";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+  }
+}
+
 }  // namespace
 }  // namespace backplane
