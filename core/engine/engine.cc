@@ -99,7 +99,11 @@ std::vector<Event> Engine::step() {
       if (!std::exchange(active.running, true) && active.conversation) note_reuse(active);
       work.push_back({&active, item.tokens, item.logits});
     }
-    execute(work, next.n_decode, events);
+    try {
+      execute(work, next.n_decode, events);
+    } catch (const ModelReplaced&) {  // parts of the work may have been done: their events stand
+      start_over();
+    }
   }
   remove_finished(events);
   return events;
@@ -154,6 +158,8 @@ void Engine::execute(const std::vector<Work>& work, std::uint32_t n_decode, std:
   Logits logits;
   try {
     logits = run(work, n_decode);
+  } catch (const ModelReplaced&) {
+    throw;  // what is left of the work was planned for a cache that is no more
   } catch (const Error& error) {
     if (work.size() == 1) {
       events.push_back(fail(*work.front().active, error));
@@ -233,6 +239,12 @@ void Engine::remove_finished(const std::vector<Event>& events) {
     release(**it);
     requests_.erase(it);
   }
+}
+
+// The contents of all pages are gone. Requests keep what they know, and catch up; what conversations kept is of no use.
+void Engine::start_over() {
+  for (auto& active : requests_) active->sequence.computed = book_.truncate(active->sequence.kv, 0);
+  for (auto& [id, conversation] : conversations_) drop(conversation.sequence);
 }
 
 }  // namespace backplane::engine

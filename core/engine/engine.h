@@ -35,6 +35,8 @@ enum class ConversationId : std::uint64_t {};
 // All calls from one thread. Owns the model's KV pages as long as it lives: nothing else may run steps on the model.
 //
 // A request that fails (broken logits, a step that the device refuses) ends with an error event; the others go on.
+// When the model is replaced, all go on as if nothing had happened: their tokens are computed again, in steps like any
+// other, before new ones come.
 class Engine {
  public:
   // `model` must outlive this. Throws kUsage for options that allow no work.
@@ -102,6 +104,7 @@ class Engine {
   Event advance(Active& active, std::span<const double> logits);
   Event fail(Active& active, const Error& error);
   void remove_finished(const std::vector<Event>& events);
+  void start_over();
 
   // session.cc
   ConversationId open_conversation();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/sched/step.h"
 
 namespace backplane::engine {
@@ -37,6 +38,15 @@ struct Logits {
   }
 };
 
+// Thrown by Model::forward instead of running the step: the model lost its device and goes on elsewhere. The contents
+// of all KV pages are gone; shape, limits and rope rows are as before. Whoever computes on the model computes what it
+// needs in the cache again, from tokens.
+class ModelReplaced : public Error {
+ public:
+  explicit ModelReplaced(std::string_view cause)
+      : Error(ErrorCode::kDevice, cause, {}, "what was computed must be computed again") {}
+};
+
 // Used by one thread at a time. Throws Error: kDevice when the device failed, kCapacity when it ran out of memory; the
 // KV pages that the step was to write are then undefined, all others are intact.
 class Model {
@@ -58,6 +68,7 @@ class Model {
   virtual void release_rope_row(std::int32_t row) noexcept = 0;
 
   // Runs one step: writes K and V of all its tokens, returns logits for step.out_row, in that order.
+  // May throw ModelReplaced.
   virtual Logits forward(const sched::Step& step) = 0;
 };
 

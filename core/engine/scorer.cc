@@ -93,6 +93,9 @@ class Scorer::Line {
     return part;
   }
 
+  // The contents of the pages are gone: all is to be computed again. Rows that were given stay given.
+  void start_over() { sequence_.computed = book_.truncate(sequence_.kv, 0); }
+
   // The step with the part has run; its rows for this line begin at first_row.
   void commit(std::size_t index, const StepPart& part, const Logits& logits, std::uint32_t first_row,
               const RowsCallback& on_rows) {
@@ -156,11 +159,23 @@ std::vector<StepRecord> Scorer::score_line(std::size_t index, const ScoreLine& g
     const StepPart part = line.part(next_tokens(line, chunk));
     // One token that follows others is what a decode is.
     const std::uint32_t n_decode = part.tokens == 1 && line.sequence().computed > 0 ? 1 : 0;
-    const Logits logits = runner_.run(build_step(book_, {&part, 1}, n_decode));
+    const std::optional<Logits> logits = run({&part, 1}, n_decode);
+    if (!logits) {
+      line.start_over();
+      continue;
+    }
     steps.push_back(runner_.records().back());
-    line.commit(index, part, logits, 0, on_rows);
+    line.commit(index, part, *logits, 0, on_rows);
   }
   return steps;
+}
+
+std::optional<Logits> Scorer::run(std::span<const StepPart> parts, std::uint32_t n_decode) {
+  try {
+    return runner_.run(build_step(book_, parts, n_decode));
+  } catch (const ModelReplaced&) {
+    return std::nullopt;
+  }
 }
 
 std::uint32_t Scorer::next_tokens(const Line& line, std::optional<std::uint32_t> chunk) const {
@@ -188,10 +203,11 @@ StepRecord Scorer::score_together(std::span<const ScoreLine> lines, const RowsCa
     open.push_back(std::make_unique<Line>(runner_.model(), book_, line));
     parts.push_back(open.back()->part(static_cast<std::uint32_t>(line.ids.size())));
   }
-  const Logits logits = runner_.run(build_step(book_, parts, 0));
+  std::optional<Logits> logits;
+  while (!logits) logits = run(parts, 0);  // nothing was in the cache before: the same step does it again
   std::uint32_t row = 0;
   for (std::size_t i = 0; i < open.size(); ++i) {
-    open[i]->commit(i, parts[i], logits, row, on_rows);
+    open[i]->commit(i, parts[i], *logits, row, on_rows);
     row += static_cast<std::uint32_t>(parts[i].rows.size());
   }
   return runner_.records().back();

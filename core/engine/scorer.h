@@ -59,8 +59,9 @@ class Scorer {
   // Gives the logits at the wanted positions of each line, the lines one after another, and returns for each line the
   // steps that the model executed with it in them. All tokens of a line are computed, logits only where wanted. Without
   // a chunk size, steps are also kept to a bounded amount of logits, so that "all" of a long line needs little memory.
-  // Rope factors are chosen by the number of ids given. Throws kUsage for wrong ids or positions, kCapacity naming the
-  // limit for what does not fit; lines before a bad one may have been given out.
+  // When the model is replaced, a line under way is computed again, which its steps show. Rope factors are chosen by
+  // the number of ids given. Throws kUsage for wrong ids or positions, kCapacity naming the limit for what does not
+  // fit; lines before a bad one may have been given out.
   std::vector<std::vector<StepRecord>> score(std::span<const ScoreLine> lines, const ScoreOptions& options,
                                              const RowsCallback& on_rows);
 
@@ -77,6 +78,8 @@ class Scorer {
   std::vector<StepRecord> score_line(std::size_t index, const ScoreLine& line, std::optional<std::uint32_t> chunk,
                                      const RowsCallback& on_rows);
   StepRecord score_together(std::span<const ScoreLine> lines, const RowsCallback& on_rows);
+  // Nothing when the model was replaced and the KV contents are gone.
+  std::optional<Logits> run(std::span<const StepPart> parts, std::uint32_t n_decode);
   std::uint32_t next_tokens(const Line& line, std::optional<std::uint32_t> chunk) const;
 
   StepRunner runner_;

@@ -11,7 +11,8 @@ namespace backplane::engine {
 
 // Each turn gives the whole conversation as tokens. The tokens that it begins with and that are still in the cache from
 // the turn before are not computed again; the results are as if they were. The cache of an idle session yields to
-// requests that need its pages. Used from the engine's thread; the engine must outlive it.
+// requests that need its pages, and is gone when the model is replaced. Used from the engine's thread; the engine must
+// outlive it.
 class Session {
  public:
   explicit Session(Engine& engine) : engine_(engine), id_(engine.open_conversation()) {}

@@ -84,6 +84,10 @@ void FakeModel::release_rope_row(std::int32_t row) noexcept {
   EXPECT_TRUE(row >= 0 && rope_[static_cast<std::size_t>(row)].users-- > 0) << "a rope row that no one has is released";
 }
 
+void FakeModel::lose_pages() {
+  for (auto& group : store_) group.clear();
+}
+
 int FakeModel::rope_rows_held() const {
   int held = 0;
   for (const RopeRow& row : rope_) held += row.users;

@@ -43,6 +43,9 @@ class FakeModel : public Model {
   // What a request must generate with greedy sampling.
   std::vector<TokenId> greedy(std::vector<TokenId> prompt, std::size_t n, std::uint64_t factors = 0) const;
 
+  // The contents of all pages are gone; what a step needs of them and nobody wrote again fails it.
+  void lose_pages();
+
   int rope_rows_held() const;                                       // references to them
   const std::vector<sched::Step>& steps() const { return steps_; }  // that it was asked for
 
