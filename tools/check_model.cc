@@ -204,13 +204,17 @@ void PairModel::compare_op(const sched::Step& step, const OpKey& key, const Step
   }
   const OpValues& values = source.ops.at(key);
   const auto kv = source.kv.find(site.layer);
-  OpRun op{theirs, reference_site, step, values, kv == source.kv.end() ? nullptr : &kv->second,
+  OpRun op{theirs,
+           reference_site,
+           step,
+           values,
+           kv == source.kv.end() ? nullptr : &kv->second,
            site.code == BP_OP_LINEAR ? static_cast<DType>(site.support.quantized_activation_type) : DType::kNone};
   Array bound = bound_of(conformance::arithmetic_of(site.support, mine.activation_type()), op);
   if (theirs.activation_type() != DType::kF64) {  // the reference isn't exact either
     const auto a = conformance::arithmetic_of(reference_site.support, theirs.activation_type());
-    const Array more = site.code == BP_OP_EMBED ? conformance::elementwise_bound(a, values.out, values.out)
-                                                : bound_of(a, op);
+    const Array more =
+        site.code == BP_OP_EMBED ? conformance::elementwise_bound(a, values.out, values.out) : bound_of(a, op);
     for (std::size_t i = 0; i < bound.data.size(); ++i) bound.data[i] += more.data[i];
   }
   Array want = values.out;

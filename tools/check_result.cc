@@ -26,8 +26,7 @@ std::string row_text(const OpResult& op) {
   const bool compared = op.compared > 0;
   return fmt::format("{:<13} {:<30} {:<14} {:>9} {:>11} {:<12} {}\n", op.op, op.name, place_text(op.shape),
                      compared ? fmt::format("{:.3g}", op.error) : "-", fmt::format("{:.2g}", op.accumulated),
-                     verdict_name(op.verdict()),
-                     compared ? place_text(op.place) : op.reason);
+                     verdict_name(op.verdict()), compared ? place_text(op.place) : op.reason);
 }
 
 bool seen(const OpResult& op) { return op.compared + op.not_compared > 0; }
@@ -54,8 +53,8 @@ std::string logits_text(const LogitsResult& logits) {
   std::string text = fmt::format(
       "logits: {} rows, largest difference {:.3g}, KL mean {:.3g} and largest {:.3g}, {} times the error of storing "
       "alone: {}\n",
-      logits.rows, logits.largest_difference, logits.mean_kl(), logits.kl_largest, fmt::format("{:.3g}", logits.ratio()),
-      verdict_name(logits.verdict()));
+      logits.rows, logits.largest_difference, logits.mean_kl(), logits.kl_largest,
+      fmt::format("{:.3g}", logits.ratio()), verdict_name(logits.verdict()));
   if (logits.other_class) text += "        NaN or infinity on one side only\n";
   if (logits.changed_by_watching) text += "        not the same bits when nobody watches the ops\n";
   constexpr std::size_t kMostFlips = 8;
@@ -69,22 +68,22 @@ std::string logits_text(const LogitsResult& logits) {
 }
 
 Json op_json(const OpResult& op) {
-  return {{"name", op.name},
-          {"op", op.op},
-          {"layer", op.layer < 0 ? Json(nullptr) : Json(op.layer)},
-          {"verdict", verdict_name(op.verdict())},
-          {"shape", op.shape},
-          {"runs_compared", op.compared},
-          {"runs_not_compared", op.not_compared},
-          {"reason", op.reason.empty() ? Json(nullptr) : Json(op.reason)},
-          {"error", op.compared ? number(op.error) : Json(nullptr)},
-          {"worst", op.compared ? Json{{"index", op.place},
-                                       {"got", number(op.got)},
-                                       {"want", number(op.want)},
-                                       {"bound", number(op.bound)}}
-                                : Json(nullptr)},
-          {"accumulated", number(op.accumulated)},
-          {"storage", number(op.storage)}};
+  return {
+      {"name", op.name},
+      {"op", op.op},
+      {"layer", op.layer < 0 ? Json(nullptr) : Json(op.layer)},
+      {"verdict", verdict_name(op.verdict())},
+      {"shape", op.shape},
+      {"runs_compared", op.compared},
+      {"runs_not_compared", op.not_compared},
+      {"reason", op.reason.empty() ? Json(nullptr) : Json(op.reason)},
+      {"error", op.compared ? number(op.error) : Json(nullptr)},
+      {"worst",
+       op.compared
+           ? Json{{"index", op.place}, {"got", number(op.got)}, {"want", number(op.want)}, {"bound", number(op.bound)}}
+           : Json(nullptr)},
+      {"accumulated", number(op.accumulated)},
+      {"storage", number(op.storage)}};
 }
 
 Json logits_json(const LogitsResult& logits) {
@@ -137,8 +136,8 @@ const OpResult* CheckResult::first(Verdict verdict) const {
 }
 
 std::uint64_t CheckResult::count(Verdict verdict) const {
-  return static_cast<std::uint64_t>(std::count_if(
-      ops.begin(), ops.end(), [&](const OpResult& op) { return seen(op) && op.verdict() == verdict; }));
+  return static_cast<std::uint64_t>(
+      std::count_if(ops.begin(), ops.end(), [&](const OpResult& op) { return seen(op) && op.verdict() == verdict; }));
 }
 
 std::uint64_t CheckResult::runs_compared() const {
@@ -177,9 +176,10 @@ std::string table(const CheckResult& result, bool all) {
                       result.count(Verdict::kRounding), result.count(Verdict::kSuspect), result.count(Verdict::kBug),
                       result.count(Verdict::kNotCompared), result.runs_compared(), result.runs_not_compared());
   if (const OpResult* bug = result.first(Verdict::kBug)) {
-    text += fmt::format("first to leave the bound: {} {}: E = {:.3g} at {}: {:.9g} instead of {:.9g}, where {:.3g} is "
-                        "rounding\n",
-                        bug->op, bug->name, bug->error, place_text(bug->place), bug->got, bug->want, bug->bound);
+    text += fmt::format(
+        "first to leave the bound: {} {}: E = {:.3g} at {}: {:.9g} instead of {:.9g}, where {:.3g} is "
+        "rounding\n",
+        bug->op, bug->name, bug->error, place_text(bug->place), bug->got, bug->want, bug->bound);
   }
   return text + fmt::format("{}\n", verdict_name(result.verdict()));
 }
@@ -191,9 +191,8 @@ std::string json(const CheckResult& result) {
     if (seen(op)) ops.push_back(op_json(op));
   }
   for (const KvResult& layer : result.kv) {
-    kv.push_back({{"layer", layer.layer},
-                  {"accumulated", number(layer.accumulated)},
-                  {"storage", number(layer.storage)}});
+    kv.push_back(
+        {{"layer", layer.layer}, {"accumulated", number(layer.accumulated)}, {"storage", number(layer.storage)}});
   }
   const Json report = {{"version", 1},
                        {"model", result.model},

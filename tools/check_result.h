@@ -21,10 +21,10 @@ struct OpResult {
   std::string name;  // layers.3.attention.q
   std::string op;    // LINEAR
   std::int64_t layer = -1;
-  std::uint64_t compared = 0;      // runs
-  std::uint64_t not_compared = 0;  // runs
-  std::string reason;              // why not
-  double error = 0;                // the isolated E, the largest
+  std::uint64_t compared = 0;       // runs
+  std::uint64_t not_compared = 0;   // runs
+  std::string reason;               // why not
+  double error = 0;                 // the isolated E, the largest
   conformance::Shape shape, place;  // of the op's own rows, and in them, where that was
   double got = 0, want = 0, bound = 0;
   double accumulated = 0;  // relative error of the device's own chain
@@ -51,7 +51,7 @@ struct LogitsResult {
   double largest_difference = 0;
   double kl_sum = 0, kl_largest = 0;
   double square_error = 0, storage_square_error = 0;  // sums
-  double allowance = 1;     // how much coarser than what is stored the device declares its sums to be
+  double allowance = 1;      // how much coarser than what is stored the device declares its sums to be
   bool other_class = false;  // NaN or infinite on one side only
   bool changed_by_watching = false;
   bool deterministic = false;  // as the device declares
