@@ -47,6 +47,7 @@ Options parse_options(const char* text) {
                    : key == "no_stream"     ? &o.no_stream
                    : key == "no_transposed" ? &o.no_transposed
                    : key == "no_embed"      ? &o.no_embed
+                   : key == "visible"       ? &o.visible
                    : key == "late"          ? &o.late
                                             : nullptr;
       if (!flag) sdk::unknown_option(key);

@@ -24,6 +24,7 @@ struct Options {
   bool no_weights = false, no_kv = false;  // no_weights=1: refuses to import; no_kv=1: owns no KV layout
   bool no_stream = false;                  // no_stream=1: work is done when the call returns
   bool no_transposed = false;              // no_transposed=1: refuses weights that are stored transposed
+  bool visible = false;                    // visible=1: memory is the host's after all, still behind the stream
   bool no_embed = false;                   // no_embed=1: refuses weights that are to serve EMBED
   std::uint64_t fail_at = 0;               // fail_at=N:STATUS: the N-th call of those that can fail, from 1
   bp_status fail_status = BP_INTERNAL;

@@ -35,23 +35,31 @@ void for_each_element(const bp_tensor& t, Visit&& visit) {
 void Scrambled::read(std::uint64_t offset, void* to, std::uint64_t count) const {
   sdk::require(offset <= size() && count <= size() - offset, "a read beyond the end of opaque memory");
   auto* out = static_cast<std::byte*>(to);
-  for (std::uint64_t i = 0; i < count; ++i) out[i] = bytes_[offset + i] ^ key(offset + i);
+  if (count != 0 && plain_) std::memcpy(to, data_ + offset, count);
+  for (std::uint64_t i = 0; i < count && !plain_; ++i) out[i] = data_[offset + i] ^ key(offset + i);
 }
 
 void Scrambled::write(std::uint64_t offset, const void* from, std::uint64_t count) {
   sdk::require(offset <= size() && count <= size() - offset, "a write beyond the end of opaque memory");
   const auto* in = static_cast<const std::byte*>(from);
-  for (std::uint64_t i = 0; i < count; ++i) bytes_[offset + i] = in[i] ^ key(offset + i);
+  if (count != 0 && plain_) std::memcpy(data_ + offset, from, count);
+  for (std::uint64_t i = 0; i < count && !plain_; ++i) data_[offset + i] = in[i] ^ key(offset + i);
 }
 
-bp_buffer Memory::alloc(std::uint64_t bytes) {
-  sdk::require(bytes > 0, "an allocation of no bytes");
-  if (bytes > kMost) throw std::bad_alloc();
-  auto memory = std::make_shared<Scrambled>(bytes);
+bp_buffer Memory::add(Scrambled memory) {
+  auto shared = std::make_shared<Scrambled>(std::move(memory));
   const std::lock_guard lock(mutex_);
-  buffers_.emplace(++last_, std::move(memory));
+  buffers_.emplace(++last_, std::move(shared));
   return reinterpret_cast<bp_buffer>(static_cast<std::uintptr_t>(last_ ^ 0xF00D000000000001));
 }
+
+bp_buffer Memory::alloc(std::uint64_t bytes, bool plain) {
+  sdk::require(bytes > 0, "an allocation of no bytes");
+  if (bytes > kMost) throw std::bad_alloc();
+  return add(Scrambled(bytes, plain));
+}
+
+bp_buffer Memory::import(std::byte* memory, std::uint64_t bytes) { return add(Scrambled(memory, bytes)); }
 
 void Memory::free(bp_buffer buffer) {
   const std::lock_guard lock(mutex_);

@@ -12,24 +12,33 @@
 
 namespace opaque {
 
-// Bytes that read right only through read and write.
+// Bytes that read right only through read and write, unless they are plain: then the host sees them too.
 class Scrambled {
  public:
-  explicit Scrambled(std::uint64_t bytes) : bytes_(bytes, std::byte{0xEE}) {}
+  explicit Scrambled(std::uint64_t bytes, bool plain = false)
+      : bytes_(bytes, std::byte{0xEE}), data_(bytes_.data()), size_(bytes), plain_(plain) {}
+  Scrambled(std::byte* memory, std::uint64_t bytes) : data_(memory), size_(bytes), plain_(true) {}  // of the host
+  Scrambled(Scrambled&&) = default;
+  Scrambled& operator=(Scrambled&&) = default;
 
-  std::uint64_t size() const { return bytes_.size(); }
+  std::uint64_t size() const { return size_; }
+  std::byte* host() const { return plain_ ? data_ : nullptr; }
   // Both throw BP_INVALID for a range beyond the end.
   void read(std::uint64_t offset, void* to, std::uint64_t count) const;
   void write(std::uint64_t offset, const void* from, std::uint64_t count);
 
  private:
   std::vector<std::byte> bytes_;
+  std::byte* data_;
+  std::uint64_t size_;
+  bool plain_;
 };
 
 // The buffers of one device. Free-threaded but for the contents, which belong to the stream that works on them.
 class Memory {
  public:
-  bp_buffer alloc(std::uint64_t bytes);
+  bp_buffer alloc(std::uint64_t bytes, bool plain);
+  bp_buffer import(std::byte* memory, std::uint64_t bytes);
   void free(bp_buffer buffer);
   std::uint64_t live() const;
 
@@ -44,6 +53,8 @@ class Memory {
   void store(const bp_tensor& tensor, const std::vector<double>& values);
 
  private:
+  bp_buffer add(Scrambled memory);
+
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Scrambled>> buffers_;
   std::uint64_t last_ = 0;

@@ -40,6 +40,7 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
     sdk::copy_text(own.name, device.name());
     sdk::copy_text(own.description, "Test device with opaque memory");
     own.flags = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
+    if (device.options.visible) own.flags |= BP_CAP_HOST_VISIBLE | BP_CAP_UNIFIED;
     own.activation_type = device.options.lie == "caps" ? bp_type{BP_TYPE_I32} : device.real;
     own.activation_types = sdk::type_set({BP_TYPE_F32, BP_TYPE_F16});
     own.alignment = device.options.lie == "alignment" ? 192 : kAlignment;
@@ -70,7 +71,9 @@ bp_status alloc(bp_device device, bp_context context, std::uint64_t bytes, bp_me
   return sdk::guard(context, [&] {
     self(device).gate();
     if (kind != BP_MEMORY_DEVICE) sdk::refuse("there is only device memory");
-    *buffer = self(device).options.lie == "null_handle" ? nullptr : self(device).memory.alloc(bytes);
+    *buffer = self(device).options.lie == "null_handle"
+                  ? nullptr
+                  : self(device).memory.alloc(bytes, self(device).options.visible);
   });
 }
 
@@ -91,6 +94,23 @@ bp_status download(bp_device device, bp_stream stream, bp_context context, bp_bu
     auto late = self(device).gate(true);
     self(device).enqueue(
         stream, late ? std::move(late) : [=] { self(device).memory.at(buffer)->read(offset, data, bytes); });
+  });
+}
+
+bp_status map(bp_device device, bp_context context, bp_buffer buffer, void** address) {
+  return sdk::guard(context, [&] {
+    self(device).gate();
+    *address = self(device).memory.at(buffer)->host();
+    if (!*address) sdk::refuse("memory that the host can't touch");
+  });
+}
+
+bp_status import_host(bp_device device, bp_context context, void* address, std::uint64_t bytes, std::uint32_t,
+                      bp_buffer* buffer) {
+  return sdk::guard(context, [&] {
+    if (!self(device).options.visible) sdk::refuse("can't touch memory of the host");
+    self(device).gate();
+    *buffer = self(device).memory.import(static_cast<std::byte*>(address), bytes);
   });
 }
 
@@ -131,6 +151,8 @@ void fill(bp_tables* tables) {
   buffer.free = free;
   buffer.upload = upload;
   buffer.download = download;
+  buffer.map = map;
+  buffer.import_host = import_host;
   sdk::fill_table(tables, &bp_tables::buffer, buffer);
   bp_stream_table stream{};
   stream.create = create_stream;

@@ -71,6 +71,7 @@ TEST_P(DeviceModelTest, EverythingRunsOnTheDevice) {
 
 TEST_P(DeviceModelTest, EachOpTakenAway) {
   for (const char* op : kSingleOps) check(std::string("without=") + op);
+  for (const char* op : kSingleOps) check(std::string("without=ADD_NORM+GATEUP_GLU+") + op);
 }
 
 TEST_P(DeviceModelTest, OnlyLinear) {
@@ -94,6 +95,12 @@ TEST_P(DeviceModelTest, EachTableTakenAway) {
   check("no_transposed=1");
   check("no_embed=1");
   check("no_weights=1,no_kv=1,no_stream=1", {"weights", "kv", "stream"});
+}
+
+TEST_P(DeviceModelTest, MemorySharedWithAnAsynchronousDevice) {
+  EXPECT_EQ(check("visible=1", {}, FallbackPolicy::kDeny), 0u);
+  for (const char* op : kSingleOps) check(std::string("visible=1,without=ADD_NORM+GATEUP_GLU+") + op);
+  check("visible=1,no_weights=1,no_kv=1", {"kv"});
 }
 
 TEST_P(DeviceModelTest, OpsThatWantAnotherActivationType) {

@@ -71,6 +71,7 @@ TEST_F(NonsenseTest, Capabilities) {
     std::memset(caps->name, 'x', sizeof(caps->name));  // without an end
     return status;
   };
+  visible.buffer.map = nullptr;
   EXPECT_ERROR(open(visible.tables), ErrorCode::kDevice, "without a map function");
 }
 
