@@ -1,0 +1,67 @@
+// A model that goes on with another device when its own is lost.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "models/load.h"
+
+namespace backplane::models {
+
+// Where a model goes on.
+struct Backup {
+  std::string name;  // of the device, for messages
+  // Loads the same file with the same context, sequences, page size and step size.
+  std::function<std::unique_ptr<LoadedModel>()> load;
+};
+
+// Runs on the primary. When a step finds its device lost, the backup is loaded (not before), the primary given up, a
+// warning logged and engine::ModelReplaced thrown; all later steps run on the backup. Rope rows acquired before stay
+// valid. When the backup can't be loaded, or isn't alike, the step throws DeviceLost with both reasons, and so do all
+// later ones. A second loss is final.
+class FailoverModel final : public LoadedModel {
+ public:
+  FailoverModel(std::unique_ptr<LoadedModel> primary, Backup backup);
+
+  const engine::ModelShape& shape() const override { return shape_; }
+  std::uint32_t max_step_tokens() const override { return max_step_tokens_; }
+  std::uint32_t page_size() const override { return model_->page_size(); }
+  std::uint32_t pages(std::uint32_t group) const override { return model_->pages(group); }
+  std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
+  void release_rope_row(std::int32_t row) noexcept override;
+  engine::Logits forward(const sched::Step& step) override;
+
+  // Of the model in use: references end with a failover.
+  std::vector<device::Executor*> executors() override { return model_->executors(); }
+  DType kv_type() const override { return model_->kv_type(); }
+
+  bool failed_over() const { return failed_over_; }
+
+ private:
+  // What a row we gave out stands for; all its users need the same factors.
+  struct Row {
+    std::int32_t real = -1;  // of the model in use
+    std::uint64_t planned_length = 0;
+    std::uint32_t users = 0;
+  };
+
+  void fail_over(const DeviceLost& loss);
+  void require_alike(const LoadedModel& backup) const;
+  std::vector<Row> acquire_again(LoadedModel& backup) const;
+  bool rows_are_real() const;
+
+  std::unique_ptr<LoadedModel> model_;  // in use
+  Backup backup_;
+  engine::ModelShape shape_;
+  std::uint32_t max_step_tokens_;
+  std::vector<Row> rows_;
+  std::optional<DeviceLost> refusal_;  // once there was no backup to go on with
+  bool failed_over_ = false;
+};
+
+}  // namespace backplane::models
