@@ -8,7 +8,7 @@
 
 namespace backplane::tools::check {
 
-// A model to drive with engine::Scorer; its logits are the reference's. Every step runs five times:
+// A model to run steps on; its logits are the reference's. Every step runs five times:
 //   on the reference, exactly as it is;
 //   on the reference, storing what the subject would: the source of every op's inputs and of what it should give;
 //   on the subject with those inputs: the isolated error of each op;

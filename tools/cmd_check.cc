@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/engine/scorer.h"
 #include "plugins/host/host_table.h"
 #include "tools/check_model.h"
+#include "tools/check_steps.h"
 #include "tools/commands.h"
 #include "tools/json_lines.h"
 #include "tools/loaded_model.h"
@@ -23,7 +23,7 @@ namespace backplane::tools {
 namespace {
 
 constexpr const char* kReference = "cpu:f64";
-constexpr std::uint32_t kStepTokens = 64;    // at most; what the ops of a step held is kept
+constexpr std::uint32_t kStepTokens = 64;    // of a prompt, at most: what the ops of a step held is kept
 constexpr std::uint32_t kFirstFusedOp = 64;  // BP_OP_ADD_NORM
 constexpr std::size_t kMostPromptTokens = 4096;
 
@@ -34,71 +34,25 @@ struct CheckOptions {
   std::optional<std::string> prompt, prompt_ids;
 };
 
-// Lines that are computed in the same way.
-struct Task {
-  std::vector<engine::ScoreLine> lines;
-  engine::ScoreOptions how;
-};
-
-// The same ids on every machine.
-engine::ScoreLine some_line(std::uint32_t length, std::uint32_t vocabulary, std::uint32_t limit) {
-  engine::ScoreLine line;
-  line.positions.which = engine::Positions::kAll;
-  std::uint64_t state = length;
-  for (std::uint32_t i = 0; i < std::max(1u, std::min(length, limit)); ++i) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    line.ids.push_back(static_cast<TokenId>((state >> 33) % vocabulary));
-  }
-  return line;
-}
-
-// Short; over a page's border; two of different lengths in one step; in chunks that see what is cached, the last of one
-// token, which is a decode; decodes from the second token on.
-std::vector<Task> builtin_tasks(const models::DecoderSpec& spec, std::uint32_t page) {
-  const auto line = [&](std::uint32_t length) { return some_line(length, spec.vocab_size, spec.max_context); };
-  return {{{line(3)}, {}},
-          {{line(page + 5)}, {}},
-          {{line(page + 1), line(7)}, {.together = true}},
-          {{line(2 * page + 1)}, {.chunk = page}},
-          {{line(4)}, {.chunk = 1}}};
-}
-
-// The user's prompt at once, and with its last token as a decode.
-std::vector<Task> prompt_tasks(std::vector<TokenId> ids) {
+std::vector<check::Task> tasks_of(const CheckOptions& options, const OpenedModel& opened, std::uint32_t page) {
+  const models::DecoderSpec& spec = opened.file.spec();
+  if (!options.prompt && !options.prompt_ids) return check::builtin_tasks(spec.vocab_size, page, spec.max_context);
+  const std::vector<TokenId> ids = options.prompt_ids
+                                       ? parse_ids(*options.prompt_ids)
+                                       : completion_prompt(*opened.need_tokenizer().tokenizer, *options.prompt);
   if (ids.empty()) throw Error(ErrorCode::kUsage, "the prompt is empty", {}, "give at least one token");
   if (ids.size() > kMostPromptTokens) {
     throw Error(ErrorCode::kCapacity, fmt::format("a prompt of {} tokens is too long to check", ids.size()), {},
                 fmt::format("give at most {}", kMostPromptTokens));
   }
-  engine::ScoreLine line;
-  line.ids = std::move(ids);
-  line.positions.which = engine::Positions::kAll;
-  const auto length = static_cast<std::uint32_t>(line.ids.size());
-  std::vector<Task> tasks = {{{line}, {}}};
-  if (length > 1) tasks.push_back({{line}, {.chunk = std::min(kStepTokens, length - 1)}});
-  return tasks;
+  return check::prompt_tasks(ids, kStepTokens);
 }
 
-std::vector<Task> tasks_of(const CheckOptions& options, const OpenedModel& opened, std::uint32_t page) {
-  if (options.prompt_ids) return prompt_tasks(parse_ids(*options.prompt_ids));
-  if (options.prompt) return prompt_tasks(completion_prompt(*opened.need_tokenizer().tokenizer, *options.prompt));
-  return builtin_tasks(opened.file.spec(), page);
-}
-
-models::LoadOptions load_options(const CheckOptions& options, const std::vector<Task>& tasks) {
+models::LoadOptions load_options(const CheckOptions& options, const check::Needs& needs) {
   models::LoadOptions load;
-  load.max_step_tokens = kStepTokens;
-  for (const Task& task : tasks) {
-    std::uint32_t total = 0;
-    for (const engine::ScoreLine& line : task.lines) {
-      const auto length = static_cast<std::uint32_t>(line.ids.size());
-      load.context = std::max(load.context, length);
-      total += length;
-    }
-    load.max_sequences = std::max(load.max_sequences, static_cast<std::uint32_t>(task.lines.size()));
-    if (task.how.together) load.max_step_tokens = std::max(load.max_step_tokens, total);
-    if (task.how.chunk) load.max_step_tokens = std::max(load.max_step_tokens, *task.how.chunk);
-  }
+  load.context = needs.context;
+  load.max_sequences = needs.sequences;
+  load.max_step_tokens = needs.step_tokens;
   load.kv_type = options.device.kv();
   load.executor.policy = options.device.policy();
   return load;
@@ -119,13 +73,12 @@ void write_report(const std::string& path, const std::string& text) {
   if (!file) throw Error(ErrorCode::kUsage, "can't write the report", path);
 }
 
-void run_tasks(check::PairModel& pair, const CheckOptions& options, const std::vector<Task>& tasks) {
+void run_tasks(check::PairModel& pair, const CheckOptions& options, const std::vector<check::Task>& tasks) {
   ProgressBar bar("checking", !options.device.no_progress, ProgressUnit::kCount);
-  engine::Scorer scorer(pair);
   for (std::size_t i = 0; i < tasks.size(); ++i) {
+    CatchInterrupts::check("checking the model");
     bar.update(i, tasks.size());
-    scorer.score(tasks[i].lines, tasks[i].how,
-                 [](const engine::ScoredRows&) { CatchInterrupts::check("checking the model"); });
+    check::run(pair, tasks[i]);
   }
   bar.update(tasks.size(), tasks.size());
 }
@@ -169,8 +122,8 @@ int check_model(const CheckOptions& options) {
   // Pages must be the same on both.
   const models::LoadOptions liked =
       models::resolve(load_options(options, {}), opened.file.spec(), device::Devices{subject, reference});
-  const std::vector<Task> tasks = tasks_of(options, opened, liked.page_size);
-  models::LoadOptions load = load_options(options, tasks);
+  const std::vector<check::Task> tasks = tasks_of(options, opened, liked.page_size);
+  models::LoadOptions load = load_options(options, check::needs_of(tasks));
   load.page_size = liked.page_size;
   const auto unfused = [](std::uint32_t code) { return code < kFirstFusedOp; };
   if (options.fusion == "off") load.executor.allow = unfused;
