@@ -10,6 +10,7 @@
 #include "core/base/log.h"
 #include "core/formats/gguf.h"
 #include "core/formats/hf_folder.h"
+#include "models/failover_model.h"
 #include "models/phase_model.h"
 #include "tools/memory_report.h"
 #include "tools/model_source.h"
@@ -84,13 +85,29 @@ std::unique_ptr<models::LoadedModel> load_on(const PhaseDevices& devices, const 
   const Devices& prefill = devices.prefill;
   if (!devices.decode) return models::load(file, prefill.chosen, prefill.reference, load);
   const Devices& decode = *devices.decode;
-  device::Devices all;  // they must agree on pages and steps
-  for (const Devices* phase : {&prefill, &decode}) {
-    for (const models::DeviceChoice& choice : phase->chosen) all.push_back(choice.device);
-  }
-  load = models::resolve(load, file.spec(), all);
+  load = models::resolve(load, file.spec(), devices.all());
   return std::make_unique<models::PhaseModel>(models::load(file, prefill.chosen, prefill.reference, load),
                                               models::load(file, decode.chosen, decode.reference, load));
+}
+
+std::unique_ptr<models::LoadedModel> load_with_failover(const PhaseDevices& devices, const models::ModelFile& file,
+                                                        models::LoadOptions load) {
+  if (!devices.failover) return load_on(devices, file, load);
+  const DType kv_type = load.kv_type;  // each may have its own: nothing is copied
+  load = models::resolve(load, file.spec(), devices.all());
+  models::LoadOptions again = load;
+  again.kv_type = kv_type;
+  again.executor.progress = [](std::uint64_t, std::uint64_t) { CatchInterrupts::check("loading the model again"); };
+  const Devices& failover = *devices.failover;
+  models::Backup backup{failover.name(), [file, failover, again] {
+                          return models::load(file, failover.chosen, failover.reference, again);
+                        }};
+  try {
+    return std::make_unique<models::FailoverModel>(load_on(devices, file, load), backup);
+  } catch (const DeviceLost& loss) {
+    log(LogLevel::kWarning, "failover", "{}; loading on {} instead", loss.cause(), failover.name());
+    return backup.load();
+  }
 }
 
 }  // namespace
@@ -119,7 +136,7 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
     CatchInterrupts::check("loading the model");
     bar.update(done, total);
   };
-  loaded.model = load_on(loaded.devices, opened.file, load);
+  loaded.model = load_with_failover(loaded.devices, opened.file, load);
   loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
 }

@@ -43,6 +43,9 @@ void add_options(Command& command, DeviceOptions& options) {
   command.option("--prefill-device", options.prefill_device, "DEVICE", "Where to compute prompts, if not on --device");
   command.option("--decode-device", options.decode_device, "DEVICE",
                  "Where to compute replies, if not on --device; the KV cache moves over");
+  command.option("--failover", options.failover, "DEVICE",
+                 "Where to go on when a device is lost: what was under way is computed again there. Takes no memory "
+                 "before");
   command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
                  "When the device lacks an op: refuse the model, warn and compute it on the cpu (default), or just do "
                  "that");

@@ -26,6 +26,7 @@ struct DeviceOptions {
   std::optional<std::string> device;          // one, or several with commas: A=LAYERS,B
   std::optional<std::string> prefill_device;  // where prompts are computed, if elsewhere
   std::optional<std::string> decode_device;   // where replies are
+  std::optional<std::string> failover;        // where to go on when a device is lost
   std::string fallback = "warn";
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> context;

@@ -81,6 +81,15 @@ std::string Devices::name() const {
 
 std::string PhaseDevices::name() const { return decode ? prefill.name() + " then " + decode->name() : prefill.name(); }
 
+device::Devices PhaseDevices::all() const {
+  device::Devices out;
+  for (const Devices* each : {&prefill, decode ? &*decode : nullptr, failover ? &*failover : nullptr}) {
+    if (!each) continue;
+    for (const models::DeviceChoice& choice : each->chosen) out.push_back(choice.device);
+  }
+  return out;
+}
+
 PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options) {
   if (options.threads.value_or(1) == 0 || options.threads.value_or(1) > kMostThreads) {
     throw Error(ErrorCode::kUsage, "the number of threads must be 1 to " + std::to_string(kMostThreads), "--threads");
@@ -90,9 +99,10 @@ PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions
     if (phase) return *phase;
     return options.device ? *options.device : default_device(registry);
   };
-  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt};
+  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt, std::nullopt};
   if (options.prefill_device || options.decode_device)
     devices.decode = open_list(registry, either(options.decode_device));
+  if (options.failover) devices.failover = open_list(registry, *options.failover);
   return devices;
 }
 

@@ -32,12 +32,15 @@ struct Devices {
   std::string name() const;  // "opaque:f32,cpu:f32"
 };
 
-// What --device, --prefill-device and --decode-device name. With one of the latter the model is loaded twice.
+// What --device, --prefill-device, --decode-device and --failover name. With one of the middle ones the model is loaded
+// twice; on the failover devices only when others are lost.
 struct PhaseDevices {
   Devices prefill;
   std::optional<Devices> decode;
+  std::optional<Devices> failover;
 
-  std::string name() const;
+  std::string name() const;     // without the failover
+  device::Devices all() const;  // that must agree on pages and steps
 };
 
 // Sets the number of threads, finds and opens. Throws Error: kDevice; kUsage for names with a wrong number of layers.

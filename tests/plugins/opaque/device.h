@@ -17,7 +17,7 @@
 
 namespace opaque {
 
-// Options of open, "key=value,...". Lists are joined by '+'.
+// Options of open, or else of the environment's BACKPLANE_OPAQUE: "key=value,...". Lists are joined by '+'.
 struct Options {
   std::set<std::string> without;           // without=NORM+ROPE: ops that it refuses
   std::set<std::string> want_f16;          // want_f16=LINEAR: ops that take activations in F16 only
