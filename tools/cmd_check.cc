@@ -26,6 +26,7 @@ constexpr const char* kReference = "cpu:f64";
 constexpr std::uint32_t kStepTokens = 64;    // of a prompt, at most: what the ops of a step held is kept
 constexpr std::uint32_t kFirstFusedOp = 64;  // BP_OP_ADD_NORM
 constexpr std::size_t kMostPromptTokens = 4096;
+constexpr std::uint32_t kMostThreads = 1024;
 
 struct CheckOptions {
   std::string model;
@@ -99,7 +100,13 @@ int report(const check::CheckResult& result, const CheckOptions& options) {
   return result.verdict() == check::Verdict::kBug ? static_cast<int>(ErrorCode::kCheckFailed) : 0;
 }
 
-int check_model(const CheckOptions& options) {
+void refuse_nonsense(const CheckOptions& options) {
+  if (options.device.context) {
+    throw Error(ErrorCode::kUsage, "a check makes room for what it computes", "--ctx", "leave it out");
+  }
+  if (options.device.threads.value_or(1) == 0 || options.device.threads.value_or(1) > kMostThreads) {
+    throw Error(ErrorCode::kUsage, fmt::format("the number of threads must be 1 to {}", kMostThreads), "--threads");
+  }
   if (options.device.prefill_device || options.device.decode_device) {
     throw Error(ErrorCode::kUsage, "a check is of one device", "--prefill-device, --decode-device",
                 "name it with --device");
@@ -107,6 +114,10 @@ int check_model(const CheckOptions& options) {
   if (!options.device.device) {
     throw Error(ErrorCode::kUsage, "which device is to be checked?", "backplane check", "name it with --device");
   }
+}
+
+int check_model(const CheckOptions& options) {
+  refuse_nonsense(options);
   const CatchInterrupts guard;
   const OpenedModel opened = open_model(options.model, options.device);
   const plugins::Registry registry(options.device.plugins.search());

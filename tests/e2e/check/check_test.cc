@@ -133,8 +133,10 @@ TEST_F(Check, TakesAPromptAndRefusesNonsense) {
   EXPECT_EQ(report["steps"], 3);  // at once; two tokens, then one
   EXPECT_EQ(report["tokens"], 6);
   expect_refusal({"check", llama()}, 2, "--device");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--threads", "0"}, 2, "--threads");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--ctx", "9"}, 2, "--ctx");
   expect_refusal({"check", llama(), "--device", "cpu:f64"}, 2, "itself");
-  expect_refusal({"check", llama(), "--device", "cpu:f32", "--prompt-ids", "1,96"}, 2, "");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--prompt-ids", "1,96"}, 2, "96");
 }
 
 }  // namespace
