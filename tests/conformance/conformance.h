@@ -54,6 +54,8 @@ Summary run(const Target& subject, const Target& oracle, const Options& options)
 // Names of the cases that `run` would try, in order.
 std::vector<std::string> list(const Target& subject, const Options& options);
 
+// As one argument for the shell, quoted where it needs to be.
+std::string shell_word(const std::string& text);
 // `replay` is the command that tries a case again up to its --filter: "backplane conform cuda:0".
 std::string replay_command(const std::string& replay, const std::string& name, std::uint64_t seed);
 std::string json_report(const Summary& summary, const std::string& replay);

@@ -10,17 +10,15 @@
 namespace backplane::conformance {
 namespace {
 
-void need(const Trial& trial, std::uint64_t support_flag, std::uint64_t cap, const char* what) {
-  Side& side = const_cast<Trial&>(trial).subject;
+void need(Trial& trial, std::uint64_t support_flag, std::uint64_t cap, const char* what) {
+  Side& side = trial.subject;
   if ((side.support().flags & support_flag) != 0 || (side.device().caps().flags & cap) != 0) return;
   throw Skipped{fmt::format("the device doesn't declare that its results are {}", what)};
 }
-void need_invariant(const Trial& trial) {
+void need_invariant(Trial& trial) {
   need(trial, BP_SUPPORT_BATCH_INVARIANT, BP_CAP_BATCH_INVARIANT, "batch invariant");
 }
-void need_deterministic(const Trial& trial) {
-  need(trial, BP_SUPPORT_DETERMINISTIC, BP_CAP_DETERMINISTIC, "deterministic");
-}
+void need_deterministic(Trial& trial) { need(trial, BP_SUPPORT_DETERMINISTIC, BP_CAP_DETERMINISTIC, "deterministic"); }
 
 // Rows [begin, begin + count) of an array.
 Array rows_of(const Array& x, std::int64_t begin, std::int64_t count) {

@@ -56,39 +56,6 @@ class PagedStep {
   std::vector<std::int64_t> slot_, both_slots_;
 };
 
-// The cache of one side: canonical pages in a buffer, or the plugin's own. The oracle's is always canonical.
-class SideCache {
- public:
-  // `contents`: import the step's k and v, or leave NaN everywhere. Throws Skipped when the plugin has none of its own.
-  SideCache(Side& side, const PagedStep& paged, bool contents);
-  ~SideCache();
-  SideCache(const SideCache&) = delete;
-  SideCache& operator=(const SideCache&) = delete;
-
-  // Sets what both argument structs have.
-  template <class Args>
-  void bind(Args& args) const {
-    args.kv = kv_;
-    args.k_pages = k_pages_;
-    args.v_pages = v_pages_;
-    args.layer = PagedStep::kLayer;
-    args.group = PagedStep::kGroup;
-  }
-  std::uint64_t features() const;
-  void writable();  // the op may write every element of the pages
-  // Canonical bytes of all pages: K, V.
-  std::pair<std::vector<std::byte>, std::vector<std::byte>> contents();
-  bp_kv handle() const { return kv_; }
-
- private:
-  void create_own(const std::vector<std::byte>& k, const std::vector<std::byte>& v);
-
-  Side& side_;
-  const PagedStep& paged_;
-  bp_kv kv_ = nullptr;
-  bp_tensor k_pages_{}, v_pages_{};
-};
-
 // A cache of the plugin's own with two layers of two groups; the second is the one that `paged` describes.
 class OwnCache {
  public:
@@ -106,6 +73,33 @@ class OwnCache {
  private:
   device::Device& device_;
   bp_kv kv_ = nullptr;
+};
+
+// The cache of one side: canonical pages in a buffer, or the plugin's own. The oracle's is always canonical.
+class SideCache {
+ public:
+  // `contents`: import the step's k and v, or leave NaN everywhere. Throws Skipped when the plugin has none of its own.
+  SideCache(Side& side, const PagedStep& paged, bool contents);
+
+  // Sets what both argument structs have.
+  template <class Args>
+  void bind(Args& args) const {
+    args.kv = own_ ? own_->handle() : nullptr;
+    args.k_pages = k_pages_;
+    args.v_pages = v_pages_;
+    args.layer = PagedStep::kLayer;
+    args.group = PagedStep::kGroup;
+  }
+  std::uint64_t features() const;
+  void writable();  // the op may write every element of the pages
+  // Canonical bytes of all pages: K, V.
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> contents();
+
+ private:
+  Side& side_;
+  const PagedStep& paged_;
+  std::shared_ptr<OwnCache> own_;
+  bp_tensor k_pages_{}, v_pages_{};
 };
 
 }  // namespace backplane::conformance

@@ -48,8 +48,9 @@ std::string xml(const std::string& text) {
 
 std::string op_of(const std::string& name) { return name.substr(0, name.find('/')); }
 
-// A word for the shell, quoted where it needs to be.
-std::string word(const std::string& text) {
+}  // namespace
+
+std::string shell_word(const std::string& text) {
   constexpr const char* kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=:,./";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string out = "'";
@@ -57,10 +58,8 @@ std::string word(const std::string& text) {
   return out + "'";
 }
 
-}  // namespace
-
 std::string replay_command(const std::string& replay, const std::string& name, std::uint64_t seed) {
-  return fmt::format("{} --filter {} --seed {}", replay, word(name), seed);
+  return fmt::format("{} --filter {} --seed {}", replay, shell_word(name), seed);
 }
 
 std::string json_report(const Summary& summary, const std::string& replay) {

@@ -82,45 +82,32 @@ SideCache::SideCache(Side& side, const PagedStep& paged, bool contents) : side_(
     std::fill(k.begin(), k.end(), std::byte{0xff});
     std::fill(v.begin(), v.end(), std::byte{0xff});
   }
-  if (!side.is_oracle() && paged.spec.where == Cache::kOwn) {
-    create_own(k, v);
-  } else {
+  if (side.is_oracle() || paged.spec.where == Cache::kCanonical) {
     k_pages_ = side.raw(type, paged.k.shape, k);
     v_pages_ = side.raw(type, paged.v.shape, v);
+    return;
   }
+  own_ = std::make_shared<OwnCache>(side.device(), paged.spec, static_cast<std::uint64_t>(paged.pages));
+  own_->import_pages(PagedStep::kLayer, all_pages(paged.pages), k, v);
+  side.keep(own_);
 }
-
-void SideCache::create_own(const std::vector<std::byte>& k, const std::vector<std::byte>& v) {
-  auto cache = std::make_shared<OwnCache>(side_.device(), paged_.spec, static_cast<std::uint64_t>(paged_.pages));
-  cache->import_pages(PagedStep::kLayer, all_pages(paged_.pages), k, v);
-  kv_ = cache->handle();
-  side_.keep(std::move(cache));
-}
-
-SideCache::~SideCache() = default;
 
 std::uint64_t SideCache::features() const {
-  return (kv_ ? 0 : std::uint64_t{BP_FEATURE_KV_CANONICAL}) |
+  return (own_ ? 0 : std::uint64_t{BP_FEATURE_KV_CANONICAL}) |
          (paged_.spec.dim != paged_.spec.value_dim ? std::uint64_t{BP_FEATURE_ATTN_VALUE_DIM} : 0);
 }
 
 void SideCache::writable() {
-  if (kv_) return;
+  if (own_) return;
   side_.changes(k_pages_);
   side_.changes(v_pages_);
 }
 
 std::pair<std::vector<std::byte>, std::vector<std::byte>> SideCache::contents() {
-  if (!kv_) return {side_.bytes(k_pages_), side_.bytes(v_pages_)};
-  device::Device& device = side_.device();
+  if (!own_) return {side_.bytes(k_pages_), side_.bytes(v_pages_)};
   const std::size_t element = dtype_info(paged_.spec.type).block_bytes;
   std::vector<std::byte> k(paged_.k.data.size() * element), v(paged_.v.data.size() * element);
-  const std::vector<std::int32_t> pages = all_pages(paged_.pages);
-  AbiCall call;
-  call.check(device.tables().kv->export_pages(device.handle(), device.stream(), call.context(), kv_, PagedStep::kLayer,
-                                              pages.data(), pages.size(), k.data(), v.data()),
-             "export_pages");
-  device.sync();
+  own_->export_pages(PagedStep::kLayer, all_pages(paged_.pages), k, v);
   return {std::move(k), std::move(v)};
 }
 

@@ -35,6 +35,7 @@ struct Device {
   bp_device cpu = nullptr;
   std::string fault;
   bool rounds_to_q8 = false;  // q8=1: LINEAR rounds its inputs to Q8_0, and declares it
+  bool crashes = false;       // crash=1: NORM ends the process
 
   bool has(const char* name) const { return fault == name; }
 };

@@ -76,6 +76,8 @@ void read_options(Device& device, const char* options) {
   sdk::for_each_option(options, [&](std::string_view key, std::string_view value) {
     if (key == "q8") {
       device.rounds_to_q8 = value == "1";
+    } else if (key == "crash") {
+      device.crashes = value == "1";
     } else if (key == "fault") {
       device.fault = value;
       const bool known = std::any_of(std::begin(kFaults), std::end(kFaults), [&](auto name) { return value == name; });
