@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <ostream>
 #include <string>
 
 #include "core/engine/scorer.h"
@@ -55,6 +56,7 @@ struct Case {
   EngineOptions engine;
   std::uint32_t requests;
 };
+void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
 
 // The first stops at a string; others are drawn with a seed, or have log-probabilities. They arrive over time.
 Request request(std::uint32_t i, const std::string& stop) {

@@ -2,6 +2,7 @@
 #include "models/failover_model.h"
 
 #include <map>
+#include <ostream>
 
 #include "core/base/log.h"
 #include "tests/unit/device/runs.h"
@@ -53,6 +54,7 @@ struct Case {
   bool same_kind;  // the backup's device is like the primary's
   bool late;
 };
+void PrintTo(const Case& each, std::ostream* out) { *out << each.name; }
 
 class FailoverTest : public testing::TestWithParam<Case> {
  protected:
