@@ -64,6 +64,22 @@ MemoryEstimate ModelFile::estimate(const LoadOptions& given, DType activation) c
   return need;
 }
 
+MemoryEstimate ModelFile::estimate(const LoadOptions& options, const device::Device& device) const {
+  MemoryEstimate need = estimate(options, device.activation_type());
+  if (device.tables().weights->create) return need;  // packed by the plugin: about as large as in the file
+  std::uint64_t converted = 0;                       // the bytes of a value after conversion
+  for (const DType type : {DType::kF32, device.activation_type(), DType::kF64, DType::kBF16, DType::kF16}) {
+    if (converted == 0 && device.takes_weight_type(type)) converted = dtype_info(type).block_bytes;
+  }
+  need.weights = 0;
+  for (const formats::TensorInfo& tensor : container_->tensors()) {
+    const bool as_is =
+        tensor.shape.size() != 2 || converted == 0 || !tensor.type || device.takes_weight_type(*tensor.type);
+    need.weights += as_is ? tensor.data.size() : tensor.elements() * converted;
+  }
+  return need;
+}
+
 std::optional<std::uint32_t> ModelFile::largest_context(LoadOptions options, std::uint64_t bytes,
                                                         DType activation) const {
   options = resolved(options, spec_, activation);

@@ -47,6 +47,8 @@ class ModelFile {
 
   // activation: the type a device computes in.
   MemoryEstimate estimate(const LoadOptions& options, DType activation = DType::kF32) const;
+  // On an open device: matrices of a type that it doesn't take are converted to one that it does, and grow.
+  MemoryEstimate estimate(const LoadOptions& options, const device::Device& device) const;
   // The largest context whose estimate fits into `bytes`; nothing when not even one page does.
   std::optional<std::uint32_t> largest_context(LoadOptions options, std::uint64_t bytes,
                                                DType activation = DType::kF32) const;

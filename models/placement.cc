@@ -54,7 +54,7 @@ class LayerSizes {
 [[noreturn]] void refuse(const ModelFile& file, const std::vector<DeviceChoice>& choices, const LoadOptions& options,
                          std::uint64_t free) {
   const device::Device& device = *choices[0].device;
-  const MemoryEstimate need = file.estimate(options, device.activation_type());
+  const MemoryEstimate need = file.estimate(options, device);
   const auto fits = file.largest_context(options, free, device.activation_type());
   throw Error(ErrorCode::kCapacity,
               fmt::format("a context of {} needs {} (weights {}, KV {}, workspace {}) and {} are free", options.context,
@@ -101,7 +101,7 @@ DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices
   check_counts(choices, sizes.layers().size());
   std::vector<std::size_t> account;
   std::vector<std::uint64_t> free = accounts(choices, account);
-  const std::uint64_t all = file.estimate(options, choices[0].device->activation_type()).total();
+  const std::uint64_t all = file.estimate(options, *choices[0].device).total();
   // What isn't in layers: embedding, head, activations. Counted where the model begins.
   const std::uint64_t rest = all - std::min(all, sizes.sum());
   std::uint64_t total = 0;

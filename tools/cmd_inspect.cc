@@ -76,6 +76,7 @@ Inspection look(const InspectOptions& options) {
     seen.support = support_by_manifests(registry, types, seen.why_no_model);
   } else if (seen.model) {
     seen.support = {support_by_planning(registry, options.device, types, *seen.model)};
+    seen.memory = *seen.support.front().memory;
   }
   return seen;
 }

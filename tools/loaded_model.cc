@@ -119,7 +119,7 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
   loaded.devices = open_devices(registry, options);
   load.context = load.context != 0 ? load.context : options.context.value_or(0);
   load.kv_type = options.kv();
-  loaded.memory = opened.file.estimate(load, loaded.devices.prefill.first().activation_type());
+  loaded.memory = opened.file.estimate(load, loaded.devices.prefill.first());
   loaded.context = load.context != 0 ? load.context : opened.file.spec().max_context;
   if (options.verbose || stderr_is_terminal()) {
     const std::string text = describe_memory(loaded.memory, loaded.context);

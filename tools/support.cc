@@ -81,6 +81,7 @@ DeviceSupport support_by_planning(const plugins::Registry& registry, const Devic
   load.context = options.context.value_or(0);
   load.kv_type = options.kv();
   load.executor.policy = device::FallbackPolicy::kAllow;
+  support.memory = file.estimate(load, devices.first());
   try {
     const auto model = models::load(file, devices.chosen, devices.reference, load);
     support.ops = placements(model->executor());

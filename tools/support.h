@@ -31,7 +31,8 @@ struct DeviceSupport {
   std::string reason = {};        // why not, or why it isn't known
   // Whether it computes with the type as it is in the file; otherwise the cpu plugin converts it first.
   std::vector<std::pair<std::string, std::optional<bool>>> types = {};
-  std::vector<OpPlacement> ops = {};  // only of a device that was asked
+  std::vector<OpPlacement> ops = {};                  // only of a device that was asked
+  std::optional<models::MemoryEstimate> memory = {};  // likewise
 };
 
 // The distinct types of a container's tensors, by name.

@@ -1,5 +1,7 @@
 #include "core/device/ledger.h"
 
+#include <algorithm>
+
 namespace backplane::device {
 
 Fallback& Ledger::at(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason) {
@@ -28,6 +30,7 @@ void Ledger::add_bytes(std::string_view op, std::string_view device, std::string
 std::vector<Fallback> Ledger::entries() const {
   std::vector<Fallback> out;
   for (const auto& [key, entry] : entries_) out.push_back(entry);
+  std::stable_sort(out.begin(), out.end(), [](const Fallback& a, const Fallback& b) { return a.seconds > b.seconds; });
   return out;
 }
 

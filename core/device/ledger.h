@@ -33,7 +33,7 @@ class Ledger {
   // Bytes that its results had to be copied later, back to the chosen device.
   void add_bytes(std::string_view op, std::string_view device, std::string_view shape, std::string_view reason,
                  std::uint64_t bytes_staged);
-  std::vector<Fallback> entries() const;  // by op, device, shape, reason
+  std::vector<Fallback> entries() const;  // those that took longest first
   void clear() { entries_.clear(); }
 
  private:
