@@ -46,8 +46,8 @@ class Weight {
 
   const std::string& name() const { return source_.name; }
   const WeightSource& source() const { return source_; }  // for cross-checks
-  std::int64_t rows() const { return rows_; }        // N
-  std::int64_t columns() const { return columns_; }  // C
+  std::int64_t rows() const { return rows_; }             // N
+  std::int64_t columns() const { return columns_; }       // C
   // While planning: one more op uses it so (BP_USE_*), on whatever slot; or an op won't run on that slot. A plugin is
   // asked to import it for the uses that are left.
   void add_use(std::uint64_t use);

@@ -22,7 +22,9 @@ class LedgerTest : public testing::Test {
     EXPECT_TRUE(model->executor().ledger().entries().empty()) << "planning runs nothing";
     std::vector<engine::ScoreLine> lines{{test::tokens_of(3, 1), {}}, {test::tokens_of(2, 2), {}}};
     engine::Scorer(*model).score(lines, {std::nullopt, true}, [](const engine::ScoredRows&) {});
-    return model->executor().ledger().entries();
+    auto entries = model->executor().ledger().entries();
+    std::sort(entries.begin(), entries.end(), [](const Fallback& a, const Fallback& b) { return a.op < b.op; });
+    return entries;
   }
 
   test::TempFolder folder_;

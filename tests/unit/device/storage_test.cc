@@ -153,6 +153,7 @@ TEST_F(StepBufferTest, PutsTheArraysOnTheDevice) {
   buffer().set(next);
   EXPECT_EQ(buffer().on(0)->buffer, first) << "captured work finds it in its place";
   EXPECT_EQ(buffer().on(0)->slot_offset, offset);
+  devices_[0]->sync();  // until then it reads `next`
 }
 
 TEST_F(StepBufferTest, RefusesWhatWasNotPlanned) {
