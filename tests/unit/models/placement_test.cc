@@ -7,20 +7,19 @@ namespace {
 
 // A device whose plugin reports so much free memory, and memory of its own.
 std::shared_ptr<device::Device> device_with(std::uint64_t free) {
-  static std::uint64_t reported;
-  reported = free;
+  static std::map<bp_device, std::uint64_t> memory;
   const plugins::DeviceRef ref = test::registry().find_device("cpu:f32");
   test::TableSet& changed = test::changed_tables(ref.plugin->tables());
   static const auto original = changed.device.caps;
-  static std::map<bp_device, std::uint64_t> memory;
   changed.device.caps = [](bp_device device, bp_context context, bp_caps* caps) {
     const bp_status status = original(device, context, caps);
-    const std::uint64_t mine = memory.try_emplace(device, reported).first->second;
-    caps->memory_free = mine;
+    caps->memory_free = memory[device];
     caps->flags &= ~std::uint64_t{BP_CAP_UNIFIED};
     return status;
   };
-  return device::Device::open({&changed.tables, "small"}, ref.index);
+  auto device = device::Device::open({&changed.tables, "small"}, ref.index);
+  memory[device->handle()] = free;  // a later device may get the same handle
+  return device;
 }
 
 class PlacementTest : public testing::Test {
