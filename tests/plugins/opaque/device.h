@@ -83,13 +83,20 @@ class Device {
   Handle give(std::unique_ptr<Object> object);
   template <class Object>
   void take(Object* object) {
+    note_end_of_use();
     delete object;
     if (object) --objects;
+  }
+
+  // Nothing may be freed while a stream might still work on it.
+  void note_end_of_use() {
+    if (pending != 0 && options.report) ++options.report->misuse;
   }
 
   const bp_type real;  // what it computes in
   Options options;
   Memory memory;
+  std::atomic<std::uint64_t> pending{0};  // work of streams
   std::atomic<std::uint64_t> objects{0};  // streams, weights and KV caches
 
  private:

@@ -77,7 +77,10 @@ bp_status alloc(bp_device device, bp_context context, std::uint64_t bytes, bp_me
   });
 }
 
-void free(bp_device device, bp_buffer buffer) { self(device).memory.free(buffer); }
+void free(bp_device device, bp_buffer buffer) {
+  self(device).note_end_of_use();
+  self(device).memory.free(buffer);
+}
 
 bp_status upload(bp_device device, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
                  const void* data, std::uint64_t bytes) {
@@ -117,11 +120,14 @@ bp_status import_host(bp_device device, bp_context context, void* address, std::
 bp_status create_stream(bp_device device, bp_context context, bp_stream* stream) {
   return sdk::guard(context, [&] {
     self(device).gate();
-    *stream = self(device).give<bp_stream>(std::make_unique<Stream>());
+    *stream = self(device).give<bp_stream>(std::make_unique<Stream>(self(device).pending));
   });
 }
 
-void destroy_stream(bp_device device, bp_stream stream) { self(device).take(reinterpret_cast<Stream*>(stream)); }
+void destroy_stream(bp_device device, bp_stream stream) {
+  delete reinterpret_cast<Stream*>(stream);  // waits
+  if (stream) --self(device).objects;
+}
 
 bp_status sync(bp_device device, bp_stream stream, bp_context context) {
   return sdk::guard(context, [&] {

@@ -18,6 +18,7 @@ void Stream::push(std::function<void()> item) {
     const std::lock_guard lock(mutex_);
     if (failure_) throw *failure_;
     items_.push_back(std::move(item));
+    ++pending_;
   }
   changed_.notify_all();
 }
@@ -33,7 +34,7 @@ void Stream::work() {
   while (true) {
     changed_.wait(lock, [&] { return !items_.empty() || ending_; });
     if (items_.empty()) return;
-    const std::function<void()> item = std::move(items_.front());
+    std::function<void()> item = std::move(items_.front());
     items_.pop_front();
     const bool skip = failure_.has_value();  // what follows a failure would compute on garbage
     busy_ = true;
@@ -46,8 +47,10 @@ void Stream::work() {
     } catch (const std::exception& caught) {
       failure = sdk::Failure(BP_INTERNAL, caught.what());
     }
+    item = nullptr;
     lock.lock();
     busy_ = false;
+    --pending_;
     if (failure && !failure_) failure_ = failure;
     changed_.notify_all();
   }

@@ -1,6 +1,7 @@
 // A stream with a thread of its own. Work that fails is reported by a later call, and the stream stays failed.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -14,7 +15,8 @@ namespace opaque {
 
 class Stream {
  public:
-  Stream() : thread_([this] { work(); }) {}
+  // `pending` counts the work of all streams that is not done.
+  explicit Stream(std::atomic<std::uint64_t>& pending) : pending_(pending), thread_([this] { work(); }) {}
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -27,6 +29,7 @@ class Stream {
  private:
   void work();
 
+  std::atomic<std::uint64_t>& pending_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> items_;

@@ -125,6 +125,36 @@ struct Prepared {
   }
 };
 
+// The features that prepare is told: those that the op will have in the form that was chosen.
+struct Told {
+  static inline std::atomic<int> transposed{0}, canonical{0}, other{0};
+
+  static bp_status prepare(bp_device, bp_context, const bp_op_query* query, bp_prepared* prepared) {
+    if (query->code == BP_OP_LINEAR && (query->features & BP_FEATURE_TRANSPOSED)) {
+      ++transposed;
+    } else if (query->code == BP_OP_ATTN_PREFILL && (query->features & BP_FEATURE_KV_CANONICAL)) {
+      ++canonical;
+    } else {
+      ++other;
+    }
+    *prepared = reinterpret_cast<bp_prepared>(std::uintptr_t{1});
+    return BP_OK;
+  }
+  static void unprepare(bp_device, bp_prepared) {}
+};
+
+TEST_F(NonsenseTest, PrepareIsToldTheForm) {
+  const plugins::DeviceRef cpu = test::registry().find_device("cpu:f32");
+  test::TableSet& tables = test::changed_tables(cpu.plugin->tables());
+  tables.device.prepare = Told::prepare;
+  tables.device.unprepare = Told::unprepare;
+  const auto device = Device::open({&tables.tables, "cpu"}, cpu.index);
+  const auto model = load_on(write_tiny_gpt2(folder_), device, {}, device);
+  EXPECT_EQ(Told::transposed, 2 * 4) << "the matrices of two layers, used where they lie in the file";
+  EXPECT_EQ(Told::canonical, 2);
+  EXPECT_GT(Told::other, 10);
+}
+
 TEST_F(NonsenseTest, PreparedOps) {
   test::TableSet& tables = test::changed_tables(real());
   Prepared::real_run = tables.device.run;
