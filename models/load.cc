@@ -18,8 +18,8 @@ constexpr std::uint32_t kPageSize = 16;
 // Fills in what the caller left to us.
 LoadOptions resolved(LoadOptions options, const DecoderSpec& spec, DType activation) {
   if (options.context == 0) options.context = spec.max_context;
-  options.max_step_tokens =
-      std::clamp<std::uint32_t>(options.max_step_tokens, 1, options.context * options.max_sequences);
+  options.max_step_tokens = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(options.max_step_tokens, 1, std::uint64_t{options.context} * options.max_sequences));
   if (options.page_size == 0) options.page_size = kPageSize;
   if (options.kv_type == DType::kNone) options.kv_type = activation;
   return options;
@@ -86,7 +86,8 @@ std::optional<std::uint32_t> ModelFile::largest_context(LoadOptions options, std
   const std::uint32_t step = options.max_step_tokens;
   const auto fits = [&](std::uint32_t context) {
     options.context = context;
-    options.max_step_tokens = std::min(step, context * options.max_sequences);
+    options.max_step_tokens =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(step, std::uint64_t{context} * options.max_sequences));
     return estimate(options, activation).total() <= bytes;
   };
   std::uint32_t low = 0, high = spec_.max_context;
@@ -129,6 +130,15 @@ std::uint32_t common_page_size(const device::Devices& devices) {
 
 LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::Devices& devices) {
   if (options.page_size == 0) options.page_size = common_page_size(devices);
+  // A device that names no types keeps no KV itself: the host does, in the activation type.
+  const auto refuses_own = [&](const auto& d) {
+    const auto& bits = d->caps().kv_types.bits;
+    const bool any = std::any_of(std::begin(bits), std::end(bits), [](std::uint64_t b) { return b != 0; });
+    return any && !d->takes_kv_type(devices[0]->activation_type());
+  };
+  if (options.kv_type == DType::kNone && std::any_of(devices.begin(), devices.end(), refuses_own)) {
+    options.kv_type = DType::kF16;
+  }
   options = resolved(std::move(options), spec, devices[0]->activation_type());
   if (spec.context_is_hard && options.context > spec.max_context) {
     throw Error(ErrorCode::kCapacity,
