@@ -134,8 +134,15 @@ engine::Logits Decoder::forward(const sched::Step& step) {
   logits.type = executor_.activation_type() == DType::kF64 ? DType::kF64 : DType::kF32;
   logits.values.reserve(std::size_t{step.rows()} * spec_.vocab_size);
   try {
-    executor_.begin_step(step);
-    run_ops(&logits);
+    const std::uint32_t rows = step.rows();
+    if (rows <= head_rows_.shape[0]) {
+      executor_.begin_step(step, true);
+      executor_.issue([this] { run_ops(nullptr); });
+      if (rows > 0) read_logits(logits_.rows(0, rows), logits);
+    } else {
+      executor_.begin_step(step);
+      run_ops(&logits);
+    }
     executor_.end_step();
   } catch (...) {
     executor_.abandon_step();
@@ -224,7 +231,7 @@ void Decoder::run_mlp(std::uint32_t index, const dev::Norm* next_norm) {
   add_to_residual({"mlp.add", index}, next_norm);
 }
 
-// Only for the rows that need logits, a block at a time.
+// Only for the rows that need logits, a block at a time. `logits` may be null for one block.
 void Decoder::run_head(engine::Logits* logits) {
   const auto block = static_cast<std::uint32_t>(head_rows_.shape[0]);
   const std::size_t start = executor_.cursor();
@@ -239,8 +246,8 @@ void Decoder::run_head(engine::Logits* logits) {
     dev::linear(executor_, {"head"}, picked, head_, out);
     if (spec_.logits_scale != 1) dev::scale(executor_, {"head.scale"}, out, spec_.logits_scale);
     if (spec_.final_softcap > 0) dev::softcap(executor_, {"head.softcap"}, out, spec_.final_softcap);
+    if (logits) read_logits(out, *logits);
     if (executor_.planning()) return;
-    read_logits(out, *logits);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/device/planner.h"
 
 namespace backplane::device {
@@ -77,13 +78,52 @@ void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) 
   mode_ = Mode::kRun;
 }
 
-void Executor::begin_step(const sched::Step& step) {
+void Executor::begin_step(const sched::Step& step, bool may_capture) {
   if (planning()) throw Error(ErrorCode::kInternal, "a step before the plan");
-  step_->set(step);
+  const bool decodes = step.n_decode == step.sequences() && step.tokens() == step.sequences() && step.tokens() > 0;
+  key_.reset();
+  if (may_capture && captures_ && decodes && !observer_) {
+    key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages)};
+  }
+  step_->set(step, key_ ? key_->max_pages : step.max_pages);
   counts_ = step_->counts();
   step_kind_ = step.n_decode == step.sequences() ? "decode" : step.n_decode == 0 ? "prefill" : "mixed";
   cursor_ = 0;
   last_slot_ = 0;
+}
+
+// What recorded work finds in place although no op of it brings it there.
+void Executor::bring_inputs() {
+  std::uint64_t staged = 0;
+  for (const auto& constant : constants_) constant->read(0, staged);
+  step_->on(0);
+}
+
+// False where the plugin doesn't record it after all. Nothing has run then.
+bool Executor::record(const std::function<void()>& ops) {
+  if (!captures_->begin()) return false;
+  try {
+    ops();
+  } catch (const DeviceLost&) {
+    throw;
+  } catch (const Error& error) {
+    log(LogLevel::kDebug, "device", "an op failed while it was recorded: {}", error.what());
+    captures_->abandon();
+    return false;
+  }
+  return captures_->end(*key_);
+}
+
+void Executor::issue(const std::function<void()>& ops) {
+  const Captures::Way way = key_ ? captures_->next(*key_) : Captures::Way::kRun;
+  if (way == Captures::Way::kRun) return ops();
+  bring_inputs();
+  if (way == Captures::Way::kRecord && !record(ops)) {
+    cursor_ = 0;
+    return ops();
+  }
+  captures_->launch(*key_);
+  cursor_ = sites_.size();
 }
 
 void Executor::end_step() {
@@ -94,7 +134,9 @@ void Executor::end_step() {
 }
 
 void Executor::abandon_step() noexcept {
+  if (captures_) captures_->abandon();
   for (const auto& device : devices_) device->recover();
+  if (captures_) captures_->clear();  // they belong to a stream that may be another now
 }
 
 Site& Executor::next_site(std::uint32_t code, OpName name) {

@@ -9,10 +9,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/device/capture.h"
 #include "core/device/kv_pool.h"
 #include "core/device/ledger.h"
 #include "core/device/step_buffer.h"
@@ -25,6 +27,7 @@ struct ExecutorOptions {
   FallbackPolicy policy = FallbackPolicy::kWarn;
   // Ops for which this returns false are treated as unsupported by the chosen device: for tests and for finding faults.
   std::function<bool(std::uint32_t code)> allow;
+  bool capture = true;  // decode steps are recorded and launched, where the device and all its ops can be
   // Called while weights are brought onto the devices.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress;
 };
@@ -134,8 +137,11 @@ class Executor {
 
   // One step: begin_step, the ops, end_step. The step must outlive it. After a failure inside a step call abandon_step,
   // which waits until nothing reads the step any more and keeps what went wrong to itself; then the executor is usable
-  // again, unless a device was lost.
-  void begin_step(const sched::Step& step);
+  // again, unless a device was lost. Ops given to issue() may be recorded, and in later steps of the same shape a
+  // launch stands for them, so `ops` may only issue ops: no reading of results in between, and the same ops with the
+  // same tensors in all steps with equal counts.
+  void begin_step(const sched::Step& step, bool may_capture = false);
+  void issue(const std::function<void()>& ops);  // after begin_step with may_capture
   void end_step();
   void abandon_step() noexcept;
 
@@ -150,6 +156,7 @@ class Executor {
   const std::vector<Site>& sites() const { return sites_; }
   std::uint64_t weight_bytes() const { return weight_bytes_; }  // taken on devices, in-place weights not counted
   std::uint64_t scratch_bytes() const { return scratch_bytes_; }
+  CaptureCounts captures() const { return captures_ ? captures_->counts() : CaptureCounts{}; }
 
   // For ops.cc: one op. `bind(Binder&, Args&)` fills the zeroed argument struct; the ABI's struct is its first member.
   template <class Args, class Bind>
@@ -171,6 +178,8 @@ class Executor {
   template <class Args, class Bind>
   void run(Site& site, Bind& bind);
   Site& next_site(std::uint32_t code, OpName name);
+  void bring_inputs();
+  bool record(const std::function<void()>& ops);
   void execute(Site& site, const void* args, Binder& binder);
   void enter(Slot slot);
   // On a slot, from and to tensors that are there.
@@ -194,6 +203,9 @@ class Executor {
   // For activation casts, by the tensor's place in its op: one op after another uses them.
   std::vector<std::shared_ptr<Storage>> temporaries_;
   std::uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+  std::unique_ptr<Captures> captures_;               // nullptr: nothing is recorded
+  std::vector<std::shared_ptr<Storage>> constants_;  // of all ops, where there are captures
+  std::optional<CaptureKey> key_;                    // of the step, if it may be recorded
 };
 
 // Fills argument structs: shapes while planning, buffers on the op's slot in a step.

@@ -27,6 +27,7 @@ void Planner::run() {
   realize_weights();
   allocate_memory();
   prepare_ops();
+  prepare_captures();
 }
 
 void Planner::decide_kv_ownership() {
@@ -101,7 +102,10 @@ Support Planner::ask_cast(Slot slot, const Tensor& from, const Tensor& to) {
   query.features = from.row_contiguous() && to.row_contiguous() ? 0 : BP_FEATURE_STRIDED;
   query.name = "activation cast";
   Support support = executor_.devices_[slot]->supports(query);
-  if (support.yes) cast_workspace_[slot] = std::max(cast_workspace_[slot], support.answer.workspace_bytes);
+  if (support.yes) {
+    cast_workspace_[slot] = std::max(cast_workspace_[slot], support.answer.workspace_bytes);
+    if ((support.answer.flags & BP_SUPPORT_CAPTURE_SAFE) == 0) casts_capturable_ = false;
+  }
   return support;
 }
 
@@ -258,6 +262,26 @@ void Planner::prepare_ops() {
     query.name = site.name.c_str();
     site.prepared = executor_.devices_[site.slot]->prepare(query);
   }
+}
+
+// A recorded step is one device's alone, and all of it is recorded or nothing.
+bool Planner::capturable() const {
+  if (!executor_.options_.capture || !can_capture(*executor_.devices_.front()) || !casts_capturable_) return false;
+  const std::vector<Site>& sites = executor_.sites_;
+  return std::all_of(sites.begin(), sites.end(), [](const Site& site) {
+    if (!runs(site) || site.code == BP_OP_ATTN_PREFILL) return true;  // no decode step has one
+    return site.native && site.slot == 0 && (site.support.flags & BP_SUPPORT_CAPTURE_SAFE) != 0;
+  });
+}
+
+void Planner::prepare_captures() {
+  if (!capturable()) return;
+  std::set<std::shared_ptr<Storage>> constants;
+  for (const Site& site : executor_.sites_) {
+    if (runs(site)) constants.insert(site.constants.begin(), site.constants.end());
+  }
+  executor_.constants_.assign(constants.begin(), constants.end());
+  executor_.captures_ = std::make_unique<Captures>(executor_.devices_.front());
 }
 
 // All that a step needs, so that it fails here if at all: workspaces, activations where ops run, room for casts.

@@ -29,10 +29,13 @@ class Planner {
   void realize_weights();
   void prepare_ops();
   void allocate_memory();
+  bool capturable() const;
+  void prepare_captures();
   void report() const;
 
   Executor& executor_;
   std::vector<std::uint64_t> cast_workspace_;  // by slot
+  bool casts_capturable_ = true;
 };
 
 }  // namespace backplane::device

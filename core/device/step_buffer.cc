@@ -1,6 +1,7 @@
 #include "core/device/step_buffer.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "core/base/error.h"
 
@@ -74,7 +75,24 @@ void StepBuffer::check(const sched::Step& step) const {
   }
 }
 
-void StepBuffer::set(const sched::Step& step) {
+std::uint32_t StepBuffer::bucket(std::uint32_t max_pages) const {
+  return std::min(std::bit_ceil(max_pages), limits_.max_pages);
+}
+
+void StepBuffer::widen(std::uint32_t max_pages) {
+  const std::size_t rows = std::size_t{step_->groups} * step_->sequences();
+  widened_.assign(rows * max_pages, -1);
+  for (std::size_t row = 0; row < rows; ++row) {
+    std::copy_n(step_->page_table.data() + row * step_->max_pages, step_->max_pages, widened_.data() + row * max_pages);
+  }
+  for (bp_step& s : steps_) {
+    s.max_pages = max_pages;
+    s.max_kv = max_pages * s.page_size;
+    s.page_table = widened_.data();
+  }
+}
+
+void StepBuffer::set(const sched::Step& step, std::uint32_t max_pages) {
   check(step);
   step_ = &step;
   std::fill(uploaded_.begin(), uploaded_.end(), 0);
@@ -100,6 +118,7 @@ void StepBuffer::set(const sched::Step& step) {
     s.rope_row = step.rope_row.data();
     s.out_row = step.out_row.data();
   }
+  if (max_pages > step.max_pages) widen(max_pages);
 }
 
 void StepBuffer::upload(Slot slot) {
@@ -110,7 +129,8 @@ void StepBuffer::upload(Slot slot) {
   device.upload_async(buffer, s.pos_offset, bytes_of(step_->pos));
   device.upload_async(buffer, s.q_start_offset, bytes_of(step_->q_start));
   device.upload_async(buffer, s.kv_len_offset, bytes_of(step_->kv_len));
-  device.upload_async(buffer, s.page_table_offset, bytes_of(step_->page_table));
+  const bool widened = s.max_pages != step_->max_pages;
+  device.upload_async(buffer, s.page_table_offset, bytes_of(widened ? widened_ : step_->page_table));
   device.upload_async(buffer, s.slot_offset, bytes_of(step_->slot));
   device.upload_async(buffer, s.rope_row_offset, bytes_of(step_->rope_row));
   device.upload_async(buffer, s.out_row_offset, bytes_of(step_->out_row));

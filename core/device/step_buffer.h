@@ -24,8 +24,11 @@ class StepBuffer {
   StepBuffer(const Devices& devices, const StepLimits& limits);
 
   // Throws Error{kInternal} when the step exceeds the limits or contradicts itself; then the step before stays set.
-  // `step` must outlive its use.
-  void set(const sched::Step& step);
+  // `step` must outlive its use. With more pages than its own the page table gets that width, and max_kv what it holds:
+  // work that was recorded for the width serves all steps that fit.
+  void set(const sched::Step& step, std::uint32_t max_pages = 0);
+  // The width for steps of up to so many pages: few widths serve all.
+  std::uint32_t bucket(std::uint32_t max_pages) const;
   // The counts of the step; nothing is uploaded.
   const bp_step* counts() const { return &steps_.back(); }
   // The descriptor for a slot, its device arrays uploaded. Valid until the next set().
@@ -42,6 +45,7 @@ class StepBuffer {
 
  private:
   void check(const sched::Step& step) const;
+  void widen(std::uint32_t max_pages);
   bp_tensor array(Slot slot, std::uint64_t offset, std::uint32_t count);
   void upload(Slot slot);
 
@@ -53,6 +57,7 @@ class StepBuffer {
   std::vector<bp_step> steps_;
   std::vector<char> uploaded_;
   const sched::Step* step_ = nullptr;
+  std::vector<std::int32_t> widened_;  // the page table, where it isn't the step's
 };
 
 }  // namespace backplane::device
