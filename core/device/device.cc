@@ -69,13 +69,20 @@ Device::~Device() {
 }
 
 void Device::finish(const AbiCall& abi, bp_status status, std::string_view what) const {
-  if (status == BP_DEVICE_LOST) lost_ = true;
+  if (status == BP_DEVICE_LOST) note_loss(abi.text());
   if (status != BP_OK) abi.check(status, where(what));
 }
 
+void Device::note_loss(const std::string& text) const {
+  const std::lock_guard lock(loss_mutex_);
+  if (lost_) return;
+  loss_ = text;
+  lost_ = true;
+}
+
 bool Device::is_yes(const AbiCall& abi, bp_status status, std::string_view what) const {
-  const bool failed = status == BP_DEVICE_LOST || status == BP_OUT_OF_MEMORY || status == BP_INTERNAL;
-  if (failed) finish(abi, status, what);
+  const bool no = status == BP_UNSUPPORTED || status == BP_INVALID || status == BP_UNAVAILABLE;
+  if (!no) finish(abi, status, what);
   return status == BP_OK;
 }
 
@@ -151,26 +158,17 @@ void Device::upload_async(const Buffer& to, std::uint64_t offset, std::span<cons
 }
 
 void Device::upload(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data) {
-  upload_async(to, offset, data);
-  finish_copy();
+  if (data.empty()) return;
+  copy("upload", [&](bp_context context) {
+    return tables_->buffer->upload(handle_, stream_, context, to.handle(), offset, data.data(), data.size());
+  });
 }
 
 void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return;
-  call("download", [&](bp_context context) {
+  copy("download", [&](bp_context context) {
     return tables_->buffer->download(handle_, stream_, context, from.handle(), offset, data.data(), data.size());
   });
-  finish_copy();
-}
-
-// Until the stream has stopped it may still touch the caller's bytes: not even a failure may return before.
-void Device::finish_copy() {
-  try {
-    sync();
-  } catch (...) {
-    recover();
-    throw;
-  }
 }
 
 void Device::sync() {
@@ -192,8 +190,8 @@ void Device::recover() noexcept {
     stream_ = create<bp_stream>("stream", [&](bp_context context, bp_stream* stream) {
       return tables_->stream->create(handle_, context, stream);
     });
-  } catch (const std::exception&) {
-    lost_ = true;  // without a stream nothing can be asked of it any more
+  } catch (const std::exception& error) {
+    note_loss(error.what());  // without a stream nothing can be asked of it any more
   }
 }
 

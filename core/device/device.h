@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -55,9 +56,9 @@ struct PluginRef {
 };
 
 // An open device with one stream of its own. Calls that fail throw Error: kCapacity when memory ran out, else kDevice,
-// with the plugin's text. Once a call reported that the device is lost, all of them throw DeviceLost without calling
-// the plugin. supports, alloc and import_host are free-threaded; all that touches the stream is for one thread at a
-// time.
+// with the plugin's text. Once a call reported that the device is lost, all of them throw DeviceLost with that text,
+// without calling the plugin. supports, alloc and import_host are free-threaded; all that touches the stream is for one
+// thread at a time.
 class Device : public std::enable_shared_from_this<Device> {
  public:
   // `options` is "key=value,..." for the plugin, or empty.
@@ -87,6 +88,18 @@ class Device : public std::enable_shared_from_this<Device> {
   // Both return when the copy is complete. The range lies inside the buffer.
   void upload(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
   void download(const Buffer& from, std::uint64_t offset, std::span<std::byte> data);
+  // One call that enqueues a copy from or to bytes of the caller, as `call`; returns when the copy is complete. Not
+  // even a failure returns while the stream may still touch the bytes, and it leaves the device usable, see recover().
+  template <class Function>
+  void copy(std::string_view what, Function&& function) {
+    try {
+      call(what, std::forward<Function>(function));
+      sync();
+    } catch (...) {
+      recover();
+      throw;
+    }
+  }
   // Enqueues only: `data` must stay until the next sync.
   void upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
   void sync();
@@ -125,12 +138,13 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   Device() = default;
   void read_caps();
-  void finish_copy();
   std::string where(std::string_view what) const { return name_ + ": " + std::string(what); }
+  // A device that is lost gives the reason it gave when it was lost.
   template <class Function>
   bp_status attempt(AbiCall& abi, Function&& function) const {
-    return lost_ ? bp_status{BP_DEVICE_LOST} : function(abi.context());
+    return lost_ ? AbiCall::fail(abi.context(), BP_DEVICE_LOST, loss_.c_str()) : function(abi.context());
   }
+  void note_loss(const std::string& text) const;
   void finish(const AbiCall& abi, bp_status status, std::string_view what) const;
   bool is_yes(const AbiCall& abi, bp_status status, std::string_view what) const;
   [[noreturn]] void throw_nonsense(std::string_view nonsense, std::string_view what) const;
@@ -141,6 +155,8 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string name_;
   bp_caps caps_{};
   mutable std::atomic<bool> lost_{false};
+  mutable std::mutex loss_mutex_;
+  mutable std::string loss_;  // why; constant once lost_ is set
 };
 
 bool contains(const bp_type_set& set, DType type);

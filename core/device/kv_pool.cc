@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/base/abi_call.h"
 #include "core/base/error.h"
 
 namespace backplane::device {
@@ -123,11 +122,10 @@ void KvPool::read_pages(std::uint32_t layer, std::span<const std::int32_t> pages
   if (pages.empty()) return;
   Device& device = *(*devices_)[homes_[layer]];
   if (bp_kv kv = handle(layer)) {
-    AbiCall call;
-    call.check(device.tables().kv->export_pages(device.handle(), device.stream(), call.context(), kv, index(layer),
-                                                pages.data(), pages.size(), k.data(), v.data()),
-               device.name() + ": KV export");
-    device.sync();
+    device.copy("KV export", [&](bp_context context) {
+      return device.tables().kv->export_pages(device.handle(), device.stream(), context, kv, index(layer), pages.data(),
+                                              pages.size(), k.data(), v.data());
+    });
     return;
   }
   const std::uint64_t kb = k_page_bytes(layer), vb = v_page_bytes(layer), v_begin = v_offset(spec_.layers[layer]);
@@ -144,11 +142,10 @@ void KvPool::write_pages(std::uint32_t layer, std::span<const std::int32_t> page
   if (pages.empty()) return;
   Device& device = *(*devices_)[homes_[layer]];
   if (bp_kv kv = handle(layer)) {
-    AbiCall call;
-    call.check(device.tables().kv->import_pages(device.handle(), device.stream(), call.context(), kv, index(layer),
-                                                pages.data(), pages.size(), k.data(), v.data()),
-               device.name() + ": KV import");
-    device.sync();
+    device.copy("KV import", [&](bp_context context) {
+      return device.tables().kv->import_pages(device.handle(), device.stream(), context, kv, index(layer), pages.data(),
+                                              pages.size(), k.data(), v.data());
+    });
     return;
   }
   const std::uint64_t kb = k_page_bytes(layer), vb = v_page_bytes(layer), v_begin = v_offset(spec_.layers[layer]);
