@@ -1,69 +1,17 @@
 #include "device.h"
 
-#include <charconv>
-#include <cstdlib>
+#include <chrono>
+#include <thread>
 
 namespace opaque {
-namespace {
 
 namespace sdk = backplane::plugin;
-
-std::uint64_t number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  sdk::require(error == std::errc() && end == text.data() + text.size(), "an option that is no number");
-  return value;
-}
-
-std::set<std::string> list(std::string_view text) {
-  std::set<std::string> out;
-  while (!text.empty()) {
-    const auto piece = text.substr(0, text.find('+'));
-    out.emplace(piece);
-    text.remove_prefix(std::min(text.size(), piece.size() + 1));
-  }
-  return out;
-}
-
-}  // namespace
-
-Options parse_options(const char* text) {
-  Options o;
-  sdk::for_each_option(text, [&](std::string_view key, std::string_view value) {
-    if (key == "without") {
-      o.without = list(value);
-    } else if (key == "want_f16") {
-      o.want_f16 = list(value);
-    } else if (key == "fail_at") {
-      const auto colon = std::min(value.find(':'), value.size());
-      o.fail_at = number(value.substr(0, colon));
-      if (colon < value.size()) o.fail_status = static_cast<bp_status>(number(value.substr(colon + 1)));
-    } else if (key == "lie") {
-      o.lie = value;
-    } else if (key == "report") {
-      o.report = reinterpret_cast<Report*>(static_cast<std::uintptr_t>(number(value)));
-    } else {
-      bool* flag = key == "no_weights"      ? &o.no_weights
-                   : key == "no_kv"         ? &o.no_kv
-                   : key == "no_stream"     ? &o.no_stream
-                   : key == "no_transposed" ? &o.no_transposed
-                   : key == "no_embed"      ? &o.no_embed
-                   : key == "visible"       ? &o.visible
-                   : key == "late"          ? &o.late
-                                            : nullptr;
-      if (!flag) sdk::unknown_option(key);
-      *flag = number(value) != 0;
-    }
-  });
-  return o;
-}
 
 Device::Device(std::uint32_t index, const bp_open_params* params) : real(index == 1 ? BP_TYPE_F16 : BP_TYPE_F32) {
   sdk::require(index < 2, "there are two devices, 0 and 1");
   const bp_open_params given = params ? sdk::read_struct(params) : bp_open_params{};
   if ((given.flags & ~std::uint64_t{BP_OPEN_DETERMINISTIC}) != 0) sdk::refuse("unknown flags of open");
-  // Programs pass no options: a test that drives one has the environment.
-  options = parse_options(given.options ? given.options : std::getenv("BACKPLANE_OPAQUE"));
+  options = parse_options(given.options);
   if (options.report) ++options.report->open;
   try {
     gate();
@@ -79,18 +27,19 @@ Device::~Device() {
   --options.report->open;
 }
 
-std::function<void()> Device::gate(bool on_stream) {
+Device::Fault Device::gate(bool on_stream) {
   const std::uint64_t call = ++calls_;
   if (options.report) ++options.report->calls;
   if (lost_) {
-    if (options.report) ++options.report->misuse;
+    note_misuse();
     throw sdk::Failure(BP_DEVICE_LOST, "a call on a device that was lost");
   }
-  if (call != options.fail_at) return {};
+  const std::uint64_t armed = options.report ? options.report->fail_at.load() : 0;
+  if (call != (armed != 0 ? armed : options.fail_at)) return {};
   if (options.fail_status == BP_DEVICE_LOST) lost_ = !(on_stream && options.late);
   const sdk::Failure failure(options.fail_status, "injected failure of call " + std::to_string(call));
   if (!on_stream || !options.late) throw failure;
-  return [failure] { throw failure; };
+  return failure;
 }
 
 template <class Function>
@@ -103,15 +52,65 @@ void Device::reporting(Function&& function) {
   }
 }
 
-void Device::enqueue(bp_stream stream, std::function<void()> work) {
+void Device::perform(const Work& work) const {
+  if (options.slow != 0) std::this_thread::sleep_for(std::chrono::microseconds(options.slow));
+  work();
+}
+
+void Device::enqueue(bp_stream stream, const Fault& fault, Work work, bool always) {
+  if (record(stream, fault, work)) return;
+  if (fault) work = [fault] { throw sdk::Failure(*fault); };
   reporting([&] {
-    if (!stream || options.no_stream) return work();
-    reinterpret_cast<Stream*>(stream)->push(std::move(work));
+    if (!stream || options.no_stream) return perform(work);
+    reinterpret_cast<Stream*>(stream)->push([this, work = std::move(work)] { perform(work); }, always);
   });
 }
 
 void Device::sync(bp_stream stream) {
+  require_no_capture(stream);
   reporting([&] { reinterpret_cast<Stream*>(stream)->sync(); });
+}
+
+bool Device::record(bp_stream stream, const Fault& fault, Work& work) {
+  const std::lock_guard lock(mutex_);
+  const auto it = recordings_.find(stream);
+  if (it == recordings_.end()) return false;
+  Recording& recording = it->second;
+  if (fault && !recording.failure) recording.failure = fault;
+  recording.work.push_back(std::move(work));
+  return true;
+}
+
+void Device::begin_capture(bp_stream stream) {
+  const std::lock_guard lock(mutex_);
+  sdk::require(recordings_.try_emplace(stream).second, "a capture on a stream that records already");
+}
+
+Recording Device::end_capture(bp_stream stream) {
+  Recording recording;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = recordings_.find(stream);
+    sdk::require(it != recordings_.end(), "the end of a capture that never began");
+    recording = std::move(it->second);
+    recordings_.erase(it);
+  }
+  reporting([&] {
+    if (recording.failure) throw sdk::Failure(*recording.failure);
+  });
+  return recording;
+}
+
+void Device::forget(bp_stream stream) {
+  const std::lock_guard lock(mutex_);
+  recordings_.erase(stream);
+}
+
+void Device::require_no_capture(bp_stream stream) {
+  const std::lock_guard lock(mutex_);
+  if (recordings_.count(stream) == 0) return;
+  note_misuse();
+  throw sdk::Failure(BP_INVALID, "a call that can't be recorded");
 }
 
 }  // namespace opaque

@@ -4,35 +4,21 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "memory.h"
+#include "options.h"
 #include "plugins/sdk/backplane_plugin.hpp"
-#include "report.h"
 #include "stream.h"
 
 namespace opaque {
-
-// Options of open, or else of the environment's BACKPLANE_OPAQUE: "key=value,...". Lists are joined by '+'.
-struct Options {
-  std::set<std::string> without;           // without=NORM+ROPE: ops that it refuses
-  std::set<std::string> want_f16;          // want_f16=LINEAR: ops that take activations in F16 only
-  bool no_weights = false, no_kv = false;  // no_weights=1: refuses to import; no_kv=1: owns no KV layout
-  bool no_stream = false;                  // no_stream=1: work is done when the call returns
-  bool no_transposed = false;              // no_transposed=1: refuses weights that are stored transposed
-  bool visible = false;                    // visible=1: memory is the host's after all, still behind the stream
-  bool no_embed = false;                   // no_embed=1: refuses weights that are to serve EMBED
-  std::uint64_t fail_at = 0;               // fail_at=N:STATUS: the N-th call of those that can fail, from 1
-  bp_status fail_status = BP_INTERNAL;
-  bool late = false;         // late=1: a failure of work surfaces at the next sync
-  std::string lie;           // lie=null_handle, workspace, activation, features: what answers are nonsense
-  Report* report = nullptr;  // report=ADDRESS
-};
-Options parse_options(const char* text);
 
 // A weight: file blocks column by column, not row by row, so that nobody reads them as they are.
 struct Weight {
@@ -46,9 +32,8 @@ struct Weight {
   std::uint64_t uses = 0;
   bool finished = false;
 
-  std::uint64_t rows() const;
-  std::uint64_t columns() const;
-  std::vector<double> row(std::uint64_t n) const;
+  // Rows [first, first + count), side by side: out is [C,count].
+  void read_rows(std::uint64_t first, std::uint64_t count, double* out) const;
 };
 
 // A KV cache: of each layer all pages of the first head, then of the next: [Hk,P,S,D].
@@ -66,18 +51,42 @@ struct Kv {
                              std::uint64_t dim);
 };
 
+// Work of a stream between the begin of a capture and its end.
+struct Recording {
+  std::vector<std::function<void()>> work;
+  std::optional<backplane::plugin::Failure> failure;  // of a call that surfaces late: the capture ends with it
+};
+
 class Device {
  public:
+  using Fault = std::optional<backplane::plugin::Failure>;
+  using Work = std::function<void()>;
+
   Device(std::uint32_t index, const bp_open_params* params);
   ~Device();
 
   const char* name() const { return real == BP_TYPE_F16 ? "f16" : "f32"; }
 
-  // Counts the call, and throws where the options want a failure. On a stream with late=1, returns it instead: as work.
-  std::function<void()> gate(bool on_stream = false);
-  // Runs the work on the stream, or here where there is none.
-  void enqueue(bp_stream stream, std::function<void()> work);
+  // Counts the call, and throws where the options want a failure. On a stream with late=1, returns it instead, for
+  // enqueue.
+  Fault gate(bool on_stream = false);
+  // Runs the work on the stream, or here where there is none; or records it. A fault takes the work's place. What
+  // follows a failure is not run, but for `always`.
+  void enqueue(bp_stream stream, const Fault& fault, Work work, bool always = false);
+  // A call that enqueues: gate and enqueue.
+  void submit(bp_stream stream, Work work) { enqueue(stream, gate(true), std::move(work)); }
   void sync(bp_stream stream);
+  // What the options make of a piece of work: slow.
+  void perform(const Work& work) const;
+
+  void begin_capture(bp_stream stream);
+  // Ends it, also where it throws what went wrong.
+  Recording end_capture(bp_stream stream);
+  // Drops what was recorded.
+  void forget(bp_stream stream);
+  // Throws where work is being recorded, which the call can't be.
+  void require_no_capture(bp_stream stream);
+
   // The handle of an object just made, or NULL where the options want that lie.
   template <class Handle, class Object>
   Handle give(std::unique_ptr<Object> object);
@@ -90,22 +99,31 @@ class Device {
 
   // Nothing may be freed while a stream might still work on it.
   void note_end_of_use() {
-    if (pending != 0 && options.report) ++options.report->misuse;
+    if (pending != 0) note_misuse();
   }
+  void note_misuse() {
+    if (options.report) ++options.report->misuse;
+  }
+  // True for the op that the options want to go wrong.
+  bool next_op_is_wrong() { return ++ops_ == options.nan_at; }
+  bool next_question_is_refused() { return ++questions_ == options.refuse_at; }
 
   const bp_type real;  // what it computes in
   Options options;
   Memory memory;
   std::atomic<std::uint64_t> pending{0};  // work of streams
-  std::atomic<std::uint64_t> objects{0};  // streams, weights and KV caches
+  std::atomic<std::uint64_t> objects{0};  // streams, events, weights, KV caches and graphs
 
  private:
   // Runs function; the device is lost once a failure has said so to the core.
   template <class Function>
   void reporting(Function&& function);
+  bool record(bp_stream stream, const Fault& fault, Work& work);
 
-  std::atomic<std::uint64_t> calls_{0};
+  std::atomic<std::uint64_t> calls_{0}, ops_{0}, questions_{0};
   std::atomic<bool> lost_{false};
+  std::mutex mutex_;
+  std::map<bp_stream, Recording> recordings_;  // a stream that is not in it records nothing
 };
 
 inline Device& self(bp_device device) { return *reinterpret_cast<Device*>(device); }
@@ -118,13 +136,11 @@ Handle Device::give(std::unique_ptr<Object> object) {
 }
 
 // The tables' functions, by file.
-void fill_weights(bp_weights_table& table);                                           // weights.cc
-void fill_kv(bp_kv_table& table);                                                     // kv.cc
-void answer_query(const Device& device, const bp_op_query& query, bp_support& out);   // supports.cc
-std::function<void()> op_work(Device& device, const bp_op& op);                       // ops.cc
-void run_attention(Device& device, const bp_step& step, const bp_attention_args& a);  // attention.cc
-void run_kv_write(Device& device, const bp_step& step, const bp_kv_write_args& a);
-void run_sample(Device& device, const bp_sample_args& a);  // sampling.cc
-void run_topk(Device& device, const bp_topk_args& a);
+void fill_weights(bp_weights_table& table);                                    // weights.cc
+void fill_kv(bp_kv_table& table);                                              // kv.cc
+void fill_stream(bp_stream_table& table);                                      // stream_table.cc
+void fill_graph(bp_graph_table& table);                                        // graph.cc
+void answer_query(Device& device, const bp_op_query& query, bp_support& out);  // supports.cc
+Device::Work op_work(Device& device, const bp_op& op);                         // ops.cc
 
 }  // namespace opaque

@@ -45,15 +45,18 @@ class Memory {
   // Throws BP_INVALID for a handle that isn't, or is no longer, a buffer of this device.
   std::shared_ptr<Scrambled> at(bp_buffer buffer) const;
 
-  // All elements in row-major order, whatever the strides. An absent tensor gives none.
+  // All elements in row-major order, whatever the strides; blocks are decoded. An absent tensor gives none.
   std::vector<double> load(const bp_tensor& tensor) const;
   template <class T>
   std::vector<T> load_raw(const bp_tensor& tensor) const;  // contiguous
   // Leaves alone what lies between the elements.
   void store(const bp_tensor& tensor, const std::vector<double>& values);
+  // Bit for bit, any type, any strides.
+  void copy(const bp_tensor& from, const bp_tensor& to);
 
  private:
   bp_buffer add(Scrambled memory);
+  std::vector<std::byte> extent(const bp_tensor& tensor) const;
 
   mutable std::mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Scrambled>> buffers_;

@@ -1,12 +1,14 @@
 #include "numbers.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace opaque {
 namespace {
+
+namespace sdk = backplane::plugin;
 
 template <class T>
 T get(const std::byte* at) {
@@ -20,45 +22,34 @@ void put(std::byte* at, T value) {
   std::memcpy(at, &value, sizeof(value));
 }
 
-double from_half(std::uint16_t bits) {
-  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-  double value = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(1024 + mantissa, exponent - 25);
-  if (exponent == 31) value = mantissa == 0 ? HUGE_VAL : std::nan("");
-  return bits >> 15 ? -value : value;
-}
+struct Small {
+  int fraction, exponents;  // bits
+  unsigned beyond;          // what a value that is too large becomes
+  unsigned nan;
+};
+constexpr Small kHalf{10, 5, 0x7c00, 0x7e00}, kBfloat{7, 8, 0x7f80, 0x7fc0};
+constexpr Small kE5M2{2, 5, 0x7c, 0x7e}, kE4M3{3, 4, 0x7f, 0x7f};
 
-// value = m * 2^quantum with a whole m of at most 11 bits.
-std::uint16_t to_half(double value) {
-  const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+// The value is m * 2^(exponent - fraction) with a whole m; a normal number's leading bit adds one to the exponent.
+unsigned to_small(const Small& format, double value) {
+  const unsigned sign = std::signbit(value) ? 1U << (format.fraction + format.exponents) : 0;
   const double size = std::fabs(value);
-  if (std::isnan(value)) return sign | 0x7e00;
-  if (size >= 65520) return sign | 0x7c00;
-  int exponent = 0;
-  std::frexp(size, &exponent);
-  const int quantum = std::max(exponent - 11, -24);
-  const int m = static_cast<int>(std::nearbyint(std::ldexp(size, -quantum)));
-  return static_cast<std::uint16_t>(sign | (m < 1024 ? m : ((quantum + 25) << 10) + (m - 1024)));
+  if (std::isnan(value)) return sign | format.nan;
+  if (std::isinf(value)) return sign | format.beyond;
+  const int lowest = 2 - (1 << (format.exponents - 1));
+  const int exponent = size == 0 ? lowest : std::max(std::ilogb(size), lowest);
+  if (exponent > 1 << format.exponents) return sign | format.beyond;
+  const auto m = static_cast<unsigned>(std::nearbyint(std::ldexp(size, format.fraction - exponent)));
+  const unsigned code = (static_cast<unsigned>(exponent - lowest) << format.fraction) + m;
+  return sign | std::min(code, format.beyond);
 }
 
-std::uint16_t to_bfloat(double value) {
-  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  if (std::isnan(value)) return static_cast<std::uint16_t>(bits >> 16 | 0x40);
-  return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// GGUF's blocks of 32: the scale, for Q4_1 the minimum, then the values.
-void decode_block(bp_type type, const std::byte* block, double* out) {
-  const double scale = from_half(get<std::uint16_t>(block));
-  for (int i = 0; i < 32; ++i) {
-    if (type == BP_TYPE_Q8_0) {
-      out[i] = static_cast<float>(scale * static_cast<signed char>(block[2 + i]));
-      continue;
-    }
-    const int header = type == BP_TYPE_Q4_1 ? 4 : 2;
-    const int byte = std::to_integer<int>(block[header + i % 16]), nibble = i < 16 ? byte & 15 : byte >> 4;
-    const double minimum = type == BP_TYPE_Q4_1 ? from_half(get<std::uint16_t>(block + 2)) : -8 * scale;
-    out[i] = static_cast<float>(scale * nibble + minimum);
-  }
+template <class Integer>
+void put_integer(std::byte* at, double value) {
+  const double end = std::ldexp(1.0, std::numeric_limits<Integer>::digits);
+  const double least = std::numeric_limits<Integer>::is_signed ? -end : 0;
+  sdk::require(value >= least && value < end, "a value that the type can't hold");
+  put(at, static_cast<Integer>(value));
 }
 
 }  // namespace
@@ -76,7 +67,7 @@ double decode(bp_type type, const std::byte* at) {
     case BP_TYPE_I32:
       return get<std::int32_t>(at);
     default:
-      backplane::plugin::refuse("a type that this plugin can't read");
+      sdk::refuse("a type that this plugin can't read");
   }
 }
 
@@ -87,28 +78,33 @@ void encode(bp_type type, double value, std::byte* at) {
     case BP_TYPE_F32:
       return put(at, static_cast<float>(value));
     case BP_TYPE_F16:
-      return put(at, to_half(value));
+      return put(at, static_cast<std::uint16_t>(to_small(kHalf, value)));
     case BP_TYPE_BF16:
-      return put(at, to_bfloat(value));
+      return put(at, static_cast<std::uint16_t>(to_small(kBfloat, value)));
+    case BP_TYPE_F8_E4M3:
+      return put(at, static_cast<std::uint8_t>(to_small(kE4M3, value)));
+    case BP_TYPE_F8_E5M2:
+      return put(at, static_cast<std::uint8_t>(to_small(kE5M2, value)));
+    case BP_TYPE_I64:
+      return put_integer<std::int64_t>(at, value);
     case BP_TYPE_I32:
-      return put(at, static_cast<std::int32_t>(value));
+      return put_integer<std::int32_t>(at, value);
+    case BP_TYPE_I16:
+      return put_integer<std::int16_t>(at, value);
+    case BP_TYPE_I8:
+      return put_integer<std::int8_t>(at, value);
+    case BP_TYPE_U64:
+      return put_integer<std::uint64_t>(at, value);
+    case BP_TYPE_U32:
+      return put_integer<std::uint32_t>(at, value);
+    case BP_TYPE_U16:
+      return put_integer<std::uint16_t>(at, value);
+    case BP_TYPE_U8:
+      return put_integer<std::uint8_t>(at, value);
+    case BP_TYPE_BOOL:
+      return put(at, static_cast<std::uint8_t>(value != 0));
     default:
-      backplane::plugin::refuse("a type that this plugin can't write");
-  }
-}
-
-bool decodable(bp_type type) {
-  return backplane::plugin::is_float(type) || type == BP_TYPE_Q8_0 || type == BP_TYPE_Q4_0 || type == BP_TYPE_Q4_1;
-}
-
-void decode_row(bp_type type, const std::byte* row, std::int64_t count, double* out) {
-  const auto info = backplane::plugin::type_info(type);
-  for (std::int64_t i = 0; i < count; i += info.block_elements, row += info.block_bytes) {
-    if (info.block_elements == 1) {
-      out[i] = decode(type, row);
-    } else {
-      decode_block(type, row, out + i);
-    }
+      sdk::refuse("a type that this plugin can't write");
   }
 }
 

@@ -1,14 +1,12 @@
 // `opaque`: a test plugin that is nothing like a CPU. Memory the host can't reach, a stream on a thread of its own
-// whose failures surface late, its own layouts of weights and KV, pages of 12 tokens, a workspace, and, through its
-// options, refusals, failures and lies at will (device.h).
+// whose failures surface late, its own layouts of weights and KV, pages of 12 tokens, a workspace, captured work, fused
+// ops for some shapes only, and, through its options, refusals, failures and lies at will (options.h).
 #include "device.h"
 
 namespace opaque {
 namespace {
 
 namespace sdk = backplane::plugin;
-
-constexpr std::uint32_t kAlignment = 256;
 
 bp_status count(bp_context, std::uint32_t* devices) {
   *devices = 2;
@@ -40,10 +38,10 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
     sdk::copy_text(own.name, device.name());
     sdk::copy_text(own.description, "Test device with opaque memory");
     own.flags = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
-    if (device.options.visible) own.flags |= BP_CAP_HOST_VISIBLE | BP_CAP_UNIFIED;
+    if (device.options.visible && !device.options.no_map) own.flags |= BP_CAP_HOST_VISIBLE | BP_CAP_UNIFIED;
     own.activation_type = device.options.lie == "caps" ? bp_type{BP_TYPE_I32} : device.real;
     own.activation_types = sdk::type_set({BP_TYPE_F32, BP_TYPE_F16});
-    own.alignment = device.options.lie == "alignment" ? 192 : kAlignment;
+    own.alignment = device.options.lie == "alignment" ? 192 : device.options.alignment;
     own.weight_types = sdk::type_set({BP_TYPE_F32});
     if (!device.options.no_kv) own.kv_types = sdk::type_set({BP_TYPE_F32, BP_TYPE_F16});
     own.page_sizes[0] = 12;
@@ -62,8 +60,10 @@ bp_status supports(bp_device device, bp_context context, const bp_op_query* quer
 
 bp_status run(bp_device device, bp_stream stream, bp_context context, const bp_op* op) {
   return sdk::guard(context, [&] {
-    auto late = self(device).gate(true);
-    self(device).enqueue(stream, late ? std::move(late) : op_work(self(device), sdk::read_struct(op)));
+    const bp_op given = sdk::read_struct(op);
+    const auto fault = self(device).gate(true);
+    if (self(device).options.uncapturable.count(sdk::op_name(given.code))) self(device).require_no_capture(stream);
+    self(device).enqueue(stream, fault, op_work(self(device), given));
   });
 }
 
@@ -82,26 +82,40 @@ void free(bp_device device, bp_buffer buffer) {
   self(device).memory.free(buffer);
 }
 
-bp_status upload(bp_device device, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
+bp_status upload(bp_device handle, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
                  const void* data, std::uint64_t bytes) {
   return sdk::guard(context, [&] {
-    auto late = self(device).gate(true);
-    self(device).enqueue(
-        stream, late ? std::move(late) : [=] { self(device).memory.at(buffer)->write(offset, data, bytes); });
+    Device& device = self(handle);
+    device.submit(stream, [=, &device] { device.memory.at(buffer)->write(offset, data, bytes); });
   });
 }
 
-bp_status download(bp_device device, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
+bp_status download(bp_device handle, bp_stream stream, bp_context context, bp_buffer buffer, std::uint64_t offset,
                    void* data, std::uint64_t bytes) {
   return sdk::guard(context, [&] {
-    auto late = self(device).gate(true);
-    self(device).enqueue(
-        stream, late ? std::move(late) : [=] { self(device).memory.at(buffer)->read(offset, data, bytes); });
+    Device& device = self(handle);
+    device.submit(stream, [=, &device] { device.memory.at(buffer)->read(offset, data, bytes); });
+  });
+}
+
+bp_status copy(bp_device handle, bp_stream stream, bp_context context, bp_buffer to, std::uint64_t to_offset,
+               bp_buffer from, std::uint64_t from_offset, std::uint64_t bytes) {
+  return sdk::guard(context, [&] {
+    Device& device = self(handle);
+    if (device.options.no_copy) sdk::refuse("copies nothing");
+    device.submit(stream, [=, &device] {
+      const auto source = device.memory.at(from);
+      sdk::require(bytes <= source->size(), "a copy beyond the end of opaque memory");
+      std::vector<std::byte> moved(bytes);
+      source->read(from_offset, moved.data(), bytes);
+      device.memory.at(to)->write(to_offset, moved.data(), bytes);
+    });
   });
 }
 
 bp_status map(bp_device device, bp_context context, bp_buffer buffer, void** address) {
   return sdk::guard(context, [&] {
+    if (self(device).options.no_map) sdk::refuse("maps nothing");
     self(device).gate();
     *address = self(device).memory.at(buffer)->host();
     if (!*address) sdk::refuse("memory that the host can't touch");
@@ -111,29 +125,9 @@ bp_status map(bp_device device, bp_context context, bp_buffer buffer, void** add
 bp_status import_host(bp_device device, bp_context context, void* address, std::uint64_t bytes, std::uint32_t,
                       bp_buffer* buffer) {
   return sdk::guard(context, [&] {
-    if (!self(device).options.visible) sdk::refuse("can't touch memory of the host");
+    if (!self(device).options.visible || self(device).options.no_import) sdk::refuse("can't touch memory of the host");
     self(device).gate();
     *buffer = self(device).memory.import(static_cast<std::byte*>(address), bytes);
-  });
-}
-
-bp_status create_stream(bp_device device, bp_context context, bp_stream* stream) {
-  return sdk::guard(context, [&] {
-    self(device).gate();
-    *stream = self(device).give<bp_stream>(std::make_unique<Stream>(self(device).pending));
-  });
-}
-
-void destroy_stream(bp_device device, bp_stream stream) {
-  delete reinterpret_cast<Stream*>(stream);  // waits
-  if (stream) --self(device).objects;
-}
-
-bp_status sync(bp_device device, bp_stream stream, bp_context context) {
-  return sdk::guard(context, [&] {
-    const auto late = self(device).gate(true);
-    if (late) self(device).enqueue(stream, late);
-    self(device).sync(stream);
   });
 }
 
@@ -159,11 +153,10 @@ void fill(bp_tables* tables) {
   buffer.download = download;
   buffer.map = map;
   buffer.import_host = import_host;
+  buffer.copy = copy;
   sdk::fill_table(tables, &bp_tables::buffer, buffer);
   bp_stream_table stream{};
-  stream.create = create_stream;
-  stream.destroy = destroy_stream;
-  stream.sync = sync;
+  fill_stream(stream);
   sdk::fill_table(tables, &bp_tables::stream, stream);
   bp_weights_table weights{};
   fill_weights(weights);
@@ -171,6 +164,9 @@ void fill(bp_tables* tables) {
   bp_kv_table kv{};
   fill_kv(kv);
   sdk::fill_table(tables, &bp_tables::kv, kv);
+  bp_graph_table graph{};
+  fill_graph(graph);
+  sdk::fill_table(tables, &bp_tables::graph, graph);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// TOPK and SAMPLE, as the header describes them.
+// TOPK, SAMPLE and ADVANCE, as the header describes them.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "device.h"
+#include "run.h"
 
 namespace opaque {
 namespace {
@@ -43,7 +43,10 @@ std::int32_t draw(const double* logits, std::int64_t count, const Settings& s) {
   if (s.temperature == 0) return order[0];
   if (s.top_k > 0 && static_cast<std::size_t>(s.top_k) < order.size()) order.resize(static_cast<std::size_t>(s.top_k));
   std::vector<double> p;
-  for (const std::int32_t id : order) p.push_back(std::exp((logits[id] - logits[order[0]]) / s.temperature));
+  for (const std::int32_t id : order) {
+    const double x = logits[id], best = logits[order[0]];
+    p.push_back(x == best ? 1 : std::isnan(x) ? 0 : std::exp((x - best) / s.temperature));
+  }
   const double all = std::accumulate(p.begin(), p.end(), 0.0);
   std::size_t kept = 0;
   double sum = 0;
@@ -60,10 +63,12 @@ std::int32_t draw(const double* logits, std::int64_t count, const Settings& s) {
 
 }  // namespace
 
-void run_topk(Device& device, const bp_topk_args& a) {
-  const auto x = device.memory.load(a.x);
+std::int32_t largest(const double* row, std::int64_t count) { return by_size(row, count)[0]; }
+
+void run_op(const Run& run, const bp_topk_args& a) {
+  const Values x = run.load(a.x);
   const std::int64_t rows = a.x.shape[0], columns = a.x.shape[1], k = a.ids.shape[1];
-  std::vector<double> ids, values;
+  Values ids, values;
   for (std::int64_t r = 0; r < rows; ++r) {
     const double* row = x.data() + r * columns;
     const auto order = by_size(row, columns);
@@ -72,23 +77,31 @@ void run_topk(Device& device, const bp_topk_args& a) {
       values.push_back(row[order[static_cast<std::size_t>(i)]]);
     }
   }
-  device.memory.store(a.ids, ids);
-  device.memory.store(a.values, values);
+  run.store(a.ids, std::move(ids));
+  run.store(a.values, std::move(values));
 }
 
-void run_sample(Device& device, const bp_sample_args& a) {
-  const Memory& m = device.memory;
-  const auto logits = m.load(a.logits), temperature = m.load(a.temperature), top_p = m.load(a.top_p),
-             min_p = m.load(a.min_p);
-  const auto top_k = m.load_raw<std::int32_t>(a.top_k);
-  const auto seed = m.load_raw<std::uint64_t>(a.seed), counter = m.load_raw<std::uint64_t>(a.counter);
-  std::vector<double> ids;
+void run_op(const Run& run, const bp_sample_args& a) {
+  const Values logits = run.load(a.logits), temperature = run.load(a.temperature), top_p = run.load(a.top_p),
+               min_p = run.load(a.min_p);
+  const auto top_k = run.load_raw<std::int32_t>(a.top_k);
+  const auto seed = run.load_raw<std::uint64_t>(a.seed), counter = run.load_raw<std::uint64_t>(a.counter);
+  Values ids;
   for (std::size_t r = 0; r < temperature.size(); ++r) {
     const double* row = logits.data() + static_cast<std::int64_t>(r) * a.logits.shape[1];
     ids.push_back(
         draw(row, a.logits.shape[1], {temperature[r], top_p[r], min_p[r], top_k[r], uniform(seed[r], counter[r])}));
   }
-  device.memory.store(a.ids, ids);
+  run.store(a.ids, std::move(ids));
+}
+
+void run_op(const Run& run, const bp_advance_args& a) {
+  const auto ids = run.load_raw<std::int32_t>(a.ids), target = run.load_raw<std::int32_t>(a.target);
+  Values token = run.load(a.token);
+  for (std::size_t r = 0; r < ids.size(); ++r) {
+    if (target[r] >= 0) token.at(static_cast<std::size_t>(target[r])) = ids[r];
+  }
+  run.store(a.token, std::move(token));
 }
 
 }  // namespace opaque

@@ -13,11 +13,11 @@ Stream::~Stream() {
   thread_.join();
 }
 
-void Stream::push(std::function<void()> item) {
+void Stream::push(std::function<void()> item, bool always) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) throw *failure_;
-    items_.push_back(std::move(item));
+    items_.push_back({std::move(item), always});
     ++pending_;
   }
   changed_.notify_all();
@@ -34,20 +34,20 @@ void Stream::work() {
   while (true) {
     changed_.wait(lock, [&] { return !items_.empty() || ending_; });
     if (items_.empty()) return;
-    std::function<void()> item = std::move(items_.front());
+    Item item = std::move(items_.front());
     items_.pop_front();
-    const bool skip = failure_.has_value();  // what follows a failure would compute on garbage
+    const bool skip = failure_.has_value() && !item.always;  // it would compute on garbage
     busy_ = true;
     lock.unlock();
     std::optional<sdk::Failure> failure;
     try {
-      if (!skip) item();
+      if (!skip) item.work();
     } catch (const sdk::Failure& caught) {
       failure = caught;
     } catch (const std::exception& caught) {
       failure = sdk::Failure(BP_INTERNAL, caught.what());
     }
-    item = nullptr;
+    item.work = nullptr;
     lock.lock();
     busy_ = false;
     --pending_;

@@ -21,18 +21,22 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Throws the failure of earlier work, once it is known.
-  void push(std::function<void()> item);
+  // Throws the failure of earlier work, once it is known. What follows a failure is not run, but for `always`.
+  void push(std::function<void()> item, bool always = false);
   // Waits for all work; throws as push does.
   void sync();
 
  private:
+  struct Item {
+    std::function<void()> work;
+    bool always;
+  };
   void work();
 
   std::atomic<std::uint64_t>& pending_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> items_;
+  std::deque<Item> items_;
   bool busy_ = false, ending_ = false;
   std::optional<backplane::plugin::Failure> failure_;
   std::thread thread_;  // last: it uses the others

@@ -22,9 +22,10 @@ std::unique_ptr<Weight> shaped(const Device& device, const bp_weight_desc& desc)
   for (std::uint64_t i = 0; i < desc.part_count; ++i) {
     const bp_weight_part from = part_at(desc, i);
     Weight::Part part;
+    if ((from.flags & ~std::uint32_t{BP_WEIGHT_TRANSPOSED}) != 0) sdk::refuse("an unknown flag of a weight's part");
     part.type = from.type;
     part.transposed = (from.flags & BP_WEIGHT_TRANSPOSED) != 0;
-    if (!decodable(part.type)) sdk::refuse("takes F32, F16, BF16, F64, Q8_0, Q4_0 and Q4_1");
+    if (!decodable(part.type)) sdk::refuse("an unknown type of weights");
     if (part.transposed && device.options.no_transposed) sdk::refuse("takes no transposed weights");
     part.stored_rows = part.transposed ? from.columns : from.rows;
     part.stored_columns = part.transposed ? from.rows : from.columns;
@@ -76,36 +77,36 @@ bp_status create(bp_device device, bp_context context, const bp_weight_desc* des
 bp_status import_rows(bp_device device, bp_stream stream, bp_context context, bp_weight handle, std::uint64_t part,
                       std::uint64_t row, std::uint64_t count, const void* data, std::uint64_t bytes) {
   return sdk::guard(context, [&] {
-    const auto late = self(device).gate(true);
+    const auto fault = self(device).gate(true);
     Weight& weight = weight_of(handle);
     sdk::require(part < weight.parts.size() && !weight.finished, "rows for a weight that takes no more");
     Weight::Part& to = weight.parts[part];
     for_blocks(to, row, count, bytes, [&](std::uint64_t place, std::uint64_t at, std::uint64_t size) {
       to.blocks.write(place, static_cast<const std::byte*>(data) + at, size);
     });
-    if (late) self(device).enqueue(stream, late);
+    if (fault) self(device).enqueue(stream, fault, {});
   });
 }
 
 bp_status finish(bp_device device, bp_stream stream, bp_context context, bp_weight weight) {
   return sdk::guard(context, [&] {
-    const auto late = self(device).gate(true);
+    const auto fault = self(device).gate(true);
     weight_of(weight).finished = true;
-    if (late) self(device).enqueue(stream, late);
+    if (fault) self(device).enqueue(stream, fault, {});
   });
 }
 
 bp_status export_rows(bp_device device, bp_stream stream, bp_context context, bp_weight handle, std::uint64_t part,
                       std::uint64_t row, std::uint64_t count, void* data, std::uint64_t bytes) {
   return sdk::guard(context, [&] {
-    const auto late = self(device).gate(true);
+    const auto fault = self(device).gate(true);
     Weight& weight = weight_of(handle);
     sdk::require(part < weight.parts.size() && weight.finished, "rows of a weight that isn't finished");
     Weight::Part& from = weight.parts[part];
     for_blocks(from, row, count, bytes, [&](std::uint64_t place, std::uint64_t at, std::uint64_t size) {
       from.blocks.read(place, static_cast<std::byte*>(data) + at, size);
     });
-    if (late) self(device).enqueue(stream, late);
+    if (fault) self(device).enqueue(stream, fault, {});
   });
 }
 
@@ -113,34 +114,46 @@ void destroy(bp_device device, bp_weight weight) { self(device).take(reinterpret
 
 std::uint64_t rows_of(const Weight::Part& part) { return part.transposed ? part.stored_columns : part.stored_rows; }
 
-}  // namespace
+struct Target {
+  double* out;
+  std::uint64_t stride;  // from one column to the next
+};
 
-std::uint64_t Weight::rows() const {
-  std::uint64_t sum = 0;
-  for (const Part& part : parts) sum += rows_of(part);
-  return sum;
+// One column of blocks after another: in each, those of neighboring rows are neighbors.
+void read_part(const Weight::Part& part, std::uint64_t first, std::uint64_t count, const Target& to) {
+  const auto info = sdk::type_info(part.type);
+  const std::uint64_t columns = part.transposed ? part.stored_rows : part.stored_columns;
+  std::vector<std::byte> blocks(count * info.block_bytes);
+  std::vector<double> values(count * info.block_elements);
+  for (std::uint64_t c = 0; c < columns; c += info.block_elements) {
+    if (part.transposed) {
+      for (std::uint64_t r = 0; r < count; ++r) {
+        part.blocks.read(block_place(part, c, first + r), &blocks[r * info.block_bytes], info.block_bytes);
+      }
+    } else {
+      part.blocks.read(block_place(part, first, c / info.block_elements), blocks.data(), blocks.size());
+    }
+    decode_row(part.type, blocks.data(), values.size(), values.data());
+    for (std::uint64_t j = 0; j < info.block_elements; ++j) {
+      for (std::uint64_t r = 0; r < count; ++r) {
+        to.out[(c + j) * to.stride + r] = values[r * info.block_elements + j];
+      }
+    }
+  }
 }
 
-std::uint64_t Weight::columns() const { return parts[0].transposed ? parts[0].stored_rows : parts[0].stored_columns; }
+}  // namespace
 
-std::vector<double> Weight::row(std::uint64_t n) const {
+void Weight::read_rows(std::uint64_t first, std::uint64_t count, double* out) const {
+  sdk::require(finished, "a weight before its finish");
+  const std::uint64_t end = first + count;
+  std::uint64_t begin = 0;  // of the part
   for (const Part& part : parts) {
-    if (n >= rows_of(part)) {
-      n -= rows_of(part);
-      continue;
-    }
-    const auto info = sdk::type_info(part.type);
-    std::vector<double> out(columns());
-    std::byte block[256];
-    for (std::uint64_t c = 0; c < out.size(); c += info.block_elements) {
-      const bool across = part.transposed;
-      part.blocks.read(across ? block_place(part, c, n) : block_place(part, n, c / info.block_elements), block,
-                       info.block_bytes);
-      decode_row(part.type, block, info.block_elements, &out[c]);
-    }
-    return out;
+    const std::uint64_t from = std::max(first, begin), to = std::min(end, begin + rows_of(part));
+    if (from < to) read_part(part, from - begin, to - from, {out + (from - first), count});
+    begin += rows_of(part);
   }
-  throw sdk::Failure(BP_INVALID, "a row that the weight hasn't");
+  sdk::require(end <= begin, "a row that the weight hasn't");
 }
 
 void fill_weights(bp_weights_table& table) {
