@@ -60,7 +60,13 @@ class Engine {
   const StepRunner& steps() const { return runner_; }
   kv::PoolCounts pages(std::uint32_t group) const { return book_.counts(group); }
   const Limits& limits() const { return limits_; }
+  std::uint32_t groups() const { return book_.groups(); }
   std::size_t requests() const { return requests_.size(); }  // running and waiting
+  std::size_t running() const {
+    std::size_t count = 0;
+    for (const auto& active : requests_) count += active->running;
+    return count;
+  }
 
  private:
   friend class Session;
