@@ -40,9 +40,14 @@ void check_ids(std::span<const TokenId> ids, std::uint32_t vocab_size, std::stri
 Allowance allow(const Request& request, const Limits& limits) {
   check_ids(request.prompt, limits.vocab_size, "the prompt");
   check_each(request.stop_ids, limits.vocab_size, "the list of stop ids");
-  sample::validate(request.sampling);
+  sample::validate(request.sampling, limits.vocab_size);
   if (request.max_tokens == 0u) {
     throw Error(ErrorCode::kUsage, "max_tokens can't be 0", {}, "ask for at least one token");
+  }
+  if (request.max_tokens && request.min_tokens > *request.max_tokens) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("min_tokens can't be {}, more than max_tokens {}", request.min_tokens, *request.max_tokens),
+                {}, "give a number from 0 to max_tokens");
   }
   if (!limits.has_tokenizer && !request.stop.empty()) {
     throw Error(ErrorCode::kUsage, "stop strings need a tokenizer, and this model has none", {},

@@ -28,6 +28,13 @@ EngineOptions clamped(EngineOptions options, const Model& model) {
   return options;
 }
 
+// The tokens that end a request's text.
+std::vector<TokenId> end_ids(const Request& request) {
+  std::vector<TokenId> ids = request.stop_ids;
+  if (!request.ignore_eos) ids.insert(ids.end(), request.eos_ids.begin(), request.eos_ids.end());
+  return ids;
+}
+
 bool contains(const std::vector<TokenId>& ids, TokenId id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -52,12 +59,13 @@ RequestId Engine::submit(Request request) { return submit(std::move(request), st
 
 RequestId Engine::submit(Request request, std::optional<ConversationId> conversation) {
   const Allowance allowance = allow(request, limits_);
-  sample::Sampler sampler(request.sampling);
-  TextStream text(options_.tokenizer, request.stop);
+  sample::Sampler sampler(request.sampling,
+                          {.prompt = request.prompt, .end_ids = end_ids(request), .min_tokens = request.min_tokens});
+  TextStream text(options_.tokenizer, request.stop, request.include_stop);
   auto active = std::make_unique<Active>(Active{.id = RequestId{next_id_},
                                                 .request = std::move(request),
                                                 .allowance = allowance,
-                                                .sampler = sampler,
+                                                .sampler = std::move(sampler),
                                                 .text = std::move(text),
                                                 .sequence = {},
                                                 .conversation = conversation});
@@ -203,17 +211,19 @@ void Engine::commit(const std::vector<Work>& work, const Logits& logits, std::ve
 
 Event Engine::advance(Active& active, std::span<const double> logits) {
   const Request& request = active.request;
-  Event event{.request = active.id, .token = active.sampler.sample(logits, active.generated), .text = {}};
+  Event event{.request = active.id, .token = active.sampler.sample(logits), .text = {}};
   if (request.top_logprobs) {
-    event.logprob = sample::token_logprob(logits, event.token);
-    event.top = sample::top_logprobs(logits, *request.top_logprobs);
+    sample::TokenReport report = sample::report_token(logits, event.token, *request.top_logprobs);
+    event.logprob = report.logprob;
+    event.top = std::move(report.top);
   }
   active.sequence.tokens.push_back(event.token);
+  active.sampler.accept(event.token);
   ++active.generated;
   if (contains(request.stop_ids, event.token) || (!request.ignore_eos && contains(request.eos_ids, event.token))) {
     event.finish = FinishReason::kStop;  // the token itself is no part of the text
   } else {
-    event.text = active.text.push(event.token);
+    event.text = active.text.push(event.token, active.generated > request.min_tokens);
     if (active.text.stopped()) {
       event.finish = FinishReason::kStop;
     } else if (active.generated == active.allowance.max_tokens) {

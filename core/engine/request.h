@@ -24,6 +24,10 @@ struct Request {
   bool ignore_eos = false;
   std::vector<TokenId> stop_ids = {};  // further tokens that end it
   std::vector<std::string> stop = {};  // texts that end it; they need the engine to have a tokenizer
+  bool include_stop = false;           // the text that ended it is part of the text
+  // Nothing of the above ends it before so many tokens: the end tokens can't come, and a stop text counts only where a
+  // later token completes it. No more than max_tokens.
+  std::uint32_t min_tokens = 0;
   // Set: each token comes with its log-probability, and with this many of the best ones.
   std::optional<std::uint32_t> top_logprobs = {};
 };

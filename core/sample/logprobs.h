@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -29,35 +28,20 @@ void check_logits(std::span<const double> logits);
 // log(sum(exp(logits))). Requires: check_logits passes.
 double log_sum_exp(std::span<const double> logits);
 
-// The natural logarithms of the softmax. Requires: check_logits passes.
-std::vector<double> log_softmax(std::span<const double> logits);
+// The natural logarithm of a token's softmax. Requires: check_logits passes.
 double token_logprob(std::span<const double> logits, TokenId id);
 
 // The k largest (all of them when there are fewer), largest first, of equal ones the lowest id first. NaN counts as
 // smaller than all.
 std::vector<TokenLogit> top_logits(std::span<const double> logits, std::size_t k);
-// Alike, with log-probabilities over the whole vocabulary. Requires: check_logits passes.
-std::vector<TokenLogprob> top_logprobs(std::span<const double> logits, std::size_t k);
 
-// The ids of a row in the order of top_logits, sorted only as far as they are asked for.
-class RankedTokens {
- public:
-  // `logits` must outlive this.
-  explicit RankedTokens(std::span<const double> logits);
-
-  std::size_t size() const { return ids_.size(); }
-  // The id of rank i, from 0. Requires: i < size(). The cost grows with the largest rank asked for so far.
-  TokenId operator[](std::size_t i) {
-    if (i >= sorted_) sort_to(i + 1);
-    return ids_[i];
-  }
-
- private:
-  void sort_to(std::size_t n);
-
-  std::span<const double> logits_;
-  std::vector<TokenId> ids_;
-  std::size_t sorted_ = 0;
+// A token with the best ones beside it, which may or may not contain it.
+struct TokenReport {
+  double logprob = 0;
+  std::vector<TokenLogprob> top;
 };
+// Log-probabilities over the whole vocabulary, of `id` and of the k best as top_logits orders them. A token that can't
+// come has minus infinity, and is never among the best. Requires: check_logits passes.
+TokenReport report_token(std::span<const double> logits, TokenId id, std::size_t k);
 
 }  // namespace backplane::sample

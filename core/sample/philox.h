@@ -9,8 +9,8 @@ namespace backplane::sample {
 
 std::array<std::uint32_t, 4> philox4x32_10(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
 
-// The number in [0, 1) that token `counter` of a request with `seed` is drawn with: 53 bits of the block with counter
-// {counter, 0} and key seed, as bp_sample_args defines it.
+// A number in [0, 1): 53 bits of the block with counter {counter, 0} and key seed, as bp_sample_args defines it. The
+// token n of answer `choice` of a request is drawn with counter choice 2^32 + n.
 double uniform(std::uint64_t seed, std::uint64_t counter);
 
 }  // namespace backplane::sample

@@ -1,99 +1,76 @@
 #include "core/sample/sampler.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <utility>
 
+#include "core/base/error.h"
 #include "core/sample/logprobs.h"
 #include "core/sample/philox.h"
 
 namespace backplane::sample {
 namespace {
 
-// The unnormalized probabilities of a row at a temperature, relative to the best token's 1. Every filter keeps a run of
-// the ranks from the first on, so what is left is a number of ranks and their sum; ranks beyond it are never sorted.
-class Candidates {
- public:
-  Candidates(std::span<const double> logits, double temperature)
-      : logits_(logits),
-        ranked_(logits),
-        temperature_(temperature),
-        best_(logits[static_cast<std::size_t>(ranked_[0])]),
-        count_(logits.size()) {}
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-  double weight(std::size_t rank) {
-    return std::exp((logits_[static_cast<std::size_t>(ranked_[rank])] - best_) / temperature_);
+// A row that the model gave was fine; what became of it may not be.
+void check_adjusted(double best) {
+  if (best == -kInfinity) {
+    throw Error(ErrorCode::kUsage, "no token may come here: the request forbids all that the model can say", {},
+                "allow more with allowed_ids, bad_words or min_tokens");
   }
-
-  void keep_top_k(std::size_t k) {
-    if (k == 0 || k >= count_) {
-      sum_ = 0;  // in the order of ids: nothing needs sorting yet
-      for (const double logit : logits_) sum_ += std::exp((logit - best_) / temperature_);
-      return;
-    }
-    keep([k](std::size_t rank, double, double) { return rank < k; });
+  if (best == kInfinity) {
+    throw Error(ErrorCode::kUsage, "the penalties make a logit infinite", {}, "give a larger repetition_penalty");
   }
+}
 
-  void keep_top_p(double top_p) {
-    if (top_p >= 1) return;
-    const double enough = top_p * sum_;
-    keep([=](std::size_t rank, double, double before) { return rank == 0 || before < enough; });
-  }
-
-  void keep_min_p(double min_p) {
-    if (min_p <= 0) return;
-    keep([=](std::size_t, double weight, double) { return weight >= min_p; });
-  }
-
-  // The first rank whose cumulated weight exceeds u times the sum of what is left.
-  TokenId draw(double u) {
-    const double target = u * sum_;
-    double cumulated = 0;
-    std::size_t last = 0;
-    for (std::size_t rank = 0; rank < count_; ++rank) {
-      const double w = weight(rank);
-      if (w == 0) break;  // neither this one nor any after it can come
-      cumulated += w;
-      if (cumulated > target) return ranked_[rank];
-      last = rank;
-    }
-    return ranked_[last];  // rounding left the sum a little above what the weights add up to
-  }
-
- private:
-  // Shortens to the run of ranks for which wanted(rank, weight, sum of the weights before) holds.
-  template <class Wanted>
-  void keep(Wanted wanted) {
-    double sum = 0;
-    std::size_t rank = 0;
-    for (; rank < count_; ++rank) {
-      const double w = weight(rank);
-      if (!wanted(rank, w, sum)) break;
-      sum += w;
-    }
-    count_ = rank;
-    sum_ = sum;
-  }
-
-  std::span<const double> logits_;
-  RankedTokens ranked_;
-  double temperature_;
-  double best_;
-  std::size_t count_;  // ranks left
-  double sum_ = 0;     // of their weights
-};
+SamplingParams checked(const SamplingParams& params) {
+  validate(params);
+  return params;
+}
 
 }  // namespace
 
-Sampler::Sampler(const SamplingParams& params) : params_(params) { validate(params_); }
+Sampler::Sampler(const SamplingParams& params, Request request)
+    : params_(checked(params)), penalties_(params, request.prompt) {
+  if (!params.allowed_ids.empty()) constraints_.push_back(only(params.allowed_ids));
+  if (!params.bad_words.empty()) constraints_.push_back(no_words(params.bad_words, request.prompt));
+  if (request.min_tokens > 0 && !request.end_ids.empty()) {
+    constraints_.push_back(none_before(std::move(request.end_ids), request.min_tokens));
+  }
+}
 
-TokenId Sampler::sample(std::span<const double> logits, std::uint64_t counter) const {
+TokenId Sampler::sample(std::span<const double> logits) const {
+  std::vector<double> storage;
+  const std::span<const double> row = adjusted(logits, storage);
+  if (params_.greedy()) return argmax(row);
+  const std::uint64_t counter = std::uint64_t{params_.choice} << 32 | accepted_;
+  return Candidates(row, params_).draw(uniform(params_.seed, counter));
+}
+
+std::vector<TokenProbability> Sampler::distribution(std::span<const double> logits) const {
+  std::vector<double> storage;
+  const std::span<const double> row = adjusted(logits, storage);
+  if (params_.greedy()) return {{argmax(row), 1.0}};
+  return Candidates(row, params_).left();
+}
+
+void Sampler::accept(TokenId id) {
+  ++accepted_;
+  penalties_.accept(id);
+  for (const auto& constraint : constraints_) constraint->accept(id);
+}
+
+// The row after steps 1 to 3: as it is, or in `storage`.
+std::span<const double> Sampler::adjusted(std::span<const double> logits, std::vector<double>& storage) const {
   check_logits(logits);
-  if (params_.greedy()) return argmax(logits);
-  Candidates candidates(logits, params_.temperature);
-  candidates.keep_top_k(static_cast<std::size_t>(params_.top_k));
-  candidates.keep_top_p(params_.top_p);
-  candidates.keep_min_p(params_.min_p);
-  return candidates.draw(uniform(params_.seed, counter));
+  if (constraints_.empty() && params_.logit_bias.empty() && !penalties_.any()) return logits;
+  storage.assign(logits.begin(), logits.end());
+  for (const auto& constraint : constraints_) constraint->mask(storage);
+  for (const auto& [id, bias] : params_.logit_bias) storage[static_cast<std::size_t>(id)] += bias;
+  penalties_.apply(storage);
+  check_adjusted(*std::max_element(storage.begin(), storage.end()));
+  return storage;
 }
 
 TokenId argmax(std::span<const double> logits) {

@@ -19,7 +19,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-std::string StopMatcher::push(std::string_view text) {
+std::string StopMatcher::push(std::string_view text, bool may_stop) {
   if (stopped()) return {};
   if (stops_.empty()) return std::string(text);
   for (const char byte : text) {
@@ -29,6 +29,10 @@ std::string StopMatcher::push(std::string_view text) {
       while (stop.matched > 0 && stop.text[stop.matched] != byte) stop.matched = stop.fallback[stop.matched - 1];
       if (stop.text[stop.matched] == byte) ++stop.matched;
       if (stop.matched < stop.text.size()) continue;
+      if (!may_stop) {
+        stop.matched = stop.fallback.back();
+        continue;
+      }
       if (!found_ || stop.text.size() > stops_[*found_].text.size()) found_ = i;
     }
     if (found_) {

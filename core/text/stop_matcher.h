@@ -16,8 +16,9 @@ class StopMatcher {
   // Empty strings are ignored.
   explicit StopMatcher(std::vector<std::string> stops);
 
-  // The part of the text that is now certain. Once stopped(), nothing comes any more.
-  std::string push(std::string_view text);
+  // The part of the text that is now certain. Once stopped(), nothing comes any more. Stop strings that are complete
+  // within `text` are no more than text unless `may_stop`; one that only begins there may still be completed later.
+  std::string push(std::string_view text, bool may_stop = true);
   // What was held back: the text ended without a stop string. Empty once stopped().
   std::string flush();
 

@@ -132,8 +132,10 @@ TEST(Engine, DrawsTokenNWithCounterN) {
   const sample::SamplingParams sampling{.temperature = 2, .seed = 77};
   auto history = some_tokens(10, 6);
   const Generation g = generate(engine, {.prompt = history, .sampling = sampling, .max_tokens = 15});
-  for (std::uint64_t n = 0; n < 15; ++n) {
-    history.push_back(sample::Sampler(sampling).sample(model.expected(history), n));
+  sample::Sampler sampler(sampling);
+  for (std::size_t n = 0; n < 15; ++n) {
+    history.push_back(sampler.sample(model.expected(history)));
+    sampler.accept(history.back());
     EXPECT_EQ(g.ids[n], history.back());
   }
 }
