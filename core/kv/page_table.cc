@@ -1,8 +1,21 @@
 #include "core/kv/page_table.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace backplane::kv {
+
+void PageTable::start(std::uint32_t size, std::uint32_t first) {
+  entries_.assign(size, -1);
+  first_ = first;
+}
+
+PageId PageTable::set(std::uint32_t m, PageId page) { return PageId{std::exchange(entries_[m], page.value)}; }
+
+PageTable PageTable::share(PagePool& pool) const {
+  for (std::uint32_t m = first_; m < size(); ++m) pool.retain(page(m));
+  return *this;
+}
 
 void PageTable::release_before(std::uint32_t m, PagePool& pool) {
   for (const std::uint32_t end = std::min(m, size()); first_ < end; ++first_) {

@@ -104,10 +104,10 @@ TEST(KvBook, ReleasesPagesBehindTheWindow) {
   EXPECT_EQ(book.length(a), 120u);
   EXPECT_EQ(book.live_pages(a, 0), 30u);
   EXPECT_EQ(book.page_table(a, 1).size(), 30u);
-  // The last step's first query stood at 116 and saw 111 to 116: pages 0 to 26 are gone.
-  EXPECT_EQ(book.page_table(a, 1)[26], -1);
-  EXPECT_GE(book.page_table(a, 1)[27], 0);
-  EXPECT_THROW(book.slot(a, 1, 107), Error);
+  // The next query stands at 120 and sees 115 to 120: pages 0 to 27 are gone.
+  EXPECT_EQ(book.page_table(a, 1)[27], -1);
+  EXPECT_GE(book.page_table(a, 1)[28], 0);
+  EXPECT_THROW(book.slot(a, 1, 111), Error);
   EXPECT_EQ(book.longest(1000), 256u);
 }
 
@@ -128,10 +128,10 @@ TEST(KvBook, TruncatesBehindAWindowOnlyAsFarAsItsPagesReach) {
   KvBook book(4, {{0, 64}, {6, 8}}, 8);
   const SequenceId a = book.open();
   for (int i = 0; i < 5; ++i) expect_step(book, a, 8);
-  // The step at 32 needed 27 and up: pages from 24 on are live, so a next token at 29 (which sees 24) can be had.
+  // A query at 40 sees 35 and up: pages from 32 on are live, so a next token at 37 (which sees 32) can be had.
   EXPECT_EQ(book.truncate(a, 40), 40u);
-  EXPECT_EQ(book.truncate(a, 29), 29u);
-  EXPECT_EQ(book.truncate(a, 28), 0u);
+  EXPECT_EQ(book.truncate(a, 37), 37u);
+  EXPECT_EQ(book.truncate(a, 36), 0u);
   EXPECT_EQ(book.counts(0).held, 0u);
   EXPECT_EQ(book.counts(1).held, 0u);
   expect_step(book, a, 8);

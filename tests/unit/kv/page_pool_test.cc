@@ -43,6 +43,45 @@ TEST(PagePool, RefusesAPageThatNoOneHolds) {
   EXPECT_EQ(pool.counts().free, 2u);
 }
 
+TEST(PagePool, KeepsPagesInTheOrderOfTheirRelease) {
+  PagePool pool(4);
+  std::vector<PageId> pages;
+  for (int i = 0; i < 4; ++i) pages.push_back(pool.take().value());
+  for (const int i : {2, 0, 3}) pool.set_kept(pages[static_cast<std::size_t>(i)], true);
+  EXPECT_FALSE(pool.oldest_cached());
+  for (const int i : {3, 1, 0, 2}) pool.release(pages[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(pool.counts().free, 1u);
+  EXPECT_EQ(pool.counts().cached, 3u);
+  EXPECT_EQ(pool.counts().held, 0u);
+  EXPECT_EQ(pool.counts().available(), 4u);
+  EXPECT_EQ(pool.oldest_cached(), pages[3]);
+  pool.retain(pages[3]);  // it was of use: it now goes last
+  EXPECT_EQ(pool.oldest_cached(), pages[0]);
+  pool.retain(pages[2]);
+  pool.release(pages[3]);
+  pool.release(pages[2]);
+  EXPECT_EQ(pool.take(), pages[1]);
+  EXPECT_FALSE(pool.take()) << "cached pages are not taken unasked";
+  for (const int i : {0, 3, 2}) {
+    const PageId oldest = pool.oldest_cached().value();
+    EXPECT_EQ(oldest, pages[static_cast<std::size_t>(i)]);
+    pool.set_kept(oldest, false);
+    EXPECT_EQ(pool.take(), oldest);
+  }
+  EXPECT_EQ(pool.counts().held, 4u);
+}
+
+TEST(PagePool, AHeldPageThatIsNoLongerKeptIsFreedAtItsRelease) {
+  PagePool pool(1);
+  const PageId page = pool.take().value();
+  pool.set_kept(page, true);
+  pool.set_kept(page, false);
+  EXPECT_EQ(pool.counts().held, 1u);
+  pool.release(page);
+  EXPECT_EQ(pool.counts().free, 1u);
+  EXPECT_THROW(pool.set_kept(page, true), Error);
+}
+
 TEST(PagePool, OfNoPagesIsDry) { EXPECT_FALSE(PagePool(0).take()); }
 
 TEST(PageTable, ReleasesFromBothEnds) {
