@@ -113,4 +113,27 @@ void Device::require_no_capture(bp_stream stream) {
   throw sdk::Failure(BP_INVALID, "a call that can't be recorded");
 }
 
+bp_prepared Device::add_prepared(std::uint32_t code) {
+  if (options.lie == "null_handle") return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto handle = reinterpret_cast<bp_prepared>(++last_prepared_);
+  prepared_.emplace(handle, code);
+  ++objects;
+  return handle;
+}
+
+void Device::remove_prepared(bp_prepared prepared) {
+  note_end_of_use();
+  const std::lock_guard lock(mutex_);
+  if (prepared_.erase(prepared) == 0) return note_misuse();
+  --objects;
+}
+
+void Device::check_prepared(const bp_op& op) {
+  if (!op.prepared) return;
+  const std::lock_guard lock(mutex_);
+  const auto it = prepared_.find(op.prepared);
+  if (it == prepared_.end() || it->second != op.code) note_misuse();
+}
+
 }  // namespace opaque

@@ -87,6 +87,11 @@ class Device {
   // Throws where work is being recorded, which the call can't be.
   void require_no_capture(bp_stream stream);
 
+  // Handles of prepared ops are numbers that know their op. One that isn't of that op is a misuse.
+  bp_prepared add_prepared(std::uint32_t code);
+  void remove_prepared(bp_prepared prepared);
+  void check_prepared(const bp_op& op);
+
   // The handle of an object just made, or NULL where the options want that lie.
   template <class Handle, class Object>
   Handle give(std::unique_ptr<Object> object);
@@ -112,7 +117,7 @@ class Device {
   Options options;
   Memory memory;
   std::atomic<std::uint64_t> pending{0};  // work of streams
-  std::atomic<std::uint64_t> objects{0};  // streams, events, weights, KV caches and graphs
+  std::atomic<std::uint64_t> objects{0};  // whatever was made and must be destroyed, buffers apart
 
  private:
   // Runs function; the device is lost once a failure has said so to the core.
@@ -124,6 +129,8 @@ class Device {
   std::atomic<bool> lost_{false};
   std::mutex mutex_;
   std::map<bp_stream, Recording> recordings_;  // a stream that is not in it records nothing
+  std::map<bp_prepared, std::uint32_t> prepared_;
+  std::uintptr_t last_prepared_ = 0xB0000;
 };
 
 inline Device& self(bp_device device) { return *reinterpret_cast<Device*>(device); }
@@ -139,6 +146,7 @@ Handle Device::give(std::unique_ptr<Object> object) {
 void fill_weights(bp_weights_table& table);                                    // weights.cc
 void fill_kv(bp_kv_table& table);                                              // kv.cc
 void fill_stream(bp_stream_table& table);                                      // stream_table.cc
+void fill_built(bp_device_table& table);                                       // built.cc
 void fill_graph(bp_graph_table& table);                                        // graph.cc
 void answer_query(Device& device, const bp_op_query& query, bp_support& out);  // supports.cc
 Device::Work op_work(Device& device, const bp_op& op);                         // ops.cc

@@ -58,6 +58,7 @@ struct Kept {
 }  // namespace
 
 Device::Work op_work(Device& device, const bp_op& given) {
+  device.check_prepared(given);
   return sdk::visit_args(given.code, given.args, [&]<class Args>(const Args& args) -> Device::Work {
     bp_op op = given;
     op.args = nullptr;

@@ -32,8 +32,10 @@ struct Named {
   Member Options::*member;
 };
 
-constexpr Named<std::set<std::string>> kLists[] = {
-    {"without", &Options::without}, {"uncapturable", &Options::uncapturable}, {"want_f16", &Options::want_f16}};
+constexpr Named<std::set<std::string>> kLists[] = {{"without", &Options::without},
+                                                   {"uncapturable", &Options::uncapturable},
+                                                   {"want_f16", &Options::want_f16},
+                                                   {"import", &Options::import}};
 constexpr Named<bool> kFlags[] = {{"no_weights", &Options::no_weights},
                                   {"no_kv", &Options::no_kv},
                                   {"no_stream", &Options::no_stream},

@@ -16,6 +16,7 @@ struct Options {
   std::set<std::string> without;       // without=NORM+ROPE: ops that it refuses
   std::set<std::string> uncapturable;  // uncapturable=SAMPLE: ops that it can't record
   std::set<std::string> want_f16;      // want_f16=LINEAR: ops that take activations in F16 only
+  std::set<std::string> import;        // import=F32+Q8_0: the only types of weights that it imports; none: all
   bool no_weights = false;             // refuses to import
   bool no_kv = false;                  // owns no KV layout
   bool no_stream = false;              // work is done when the call returns

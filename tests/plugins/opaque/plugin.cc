@@ -145,6 +145,7 @@ void fill(bp_tables* tables) {
   device.caps = caps;
   device.supports = supports;
   device.run = run;
+  fill_built(device);
   sdk::fill_table(tables, &bp_tables::device, device);
   bp_buffer_table buffer{};
   buffer.alloc = alloc;

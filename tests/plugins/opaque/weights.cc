@@ -26,6 +26,8 @@ std::unique_ptr<Weight> shaped(const Device& device, const bp_weight_desc& desc)
     part.type = from.type;
     part.transposed = (from.flags & BP_WEIGHT_TRANSPOSED) != 0;
     if (!decodable(part.type)) sdk::refuse("an unknown type of weights");
+    const auto& types = device.options.import;
+    if (!types.empty() && !types.count(sdk::type_info(part.type).name)) sdk::refuse("imports no weights of that type");
     if (part.transposed && device.options.no_transposed) sdk::refuse("takes no transposed weights");
     part.stored_rows = part.transposed ? from.columns : from.rows;
     part.stored_columns = part.transposed ? from.rows : from.columns;
