@@ -25,11 +25,30 @@ struct TableSet {
         graph(*from.graph),
         comm(*from.comm) {}
 
-  // "weights", "kv" or "stream": as if the plugin had never implemented it.
+  // A table, or a group of functions inside one: as if the plugin had never implemented it.
   void remove(const std::string& group) {
     if (group == "weights") clear(weights);
     if (group == "kv") clear(kv);
     if (group == "stream") clear(stream);
+    if (group == "graph") clear(graph);
+    if (group == "prepare") device.prepare = nullptr, device.unprepare = nullptr;
+    if (group == "compile") device.compile = nullptr, device.run_compiled = nullptr, device.uncompile = nullptr;
+    if (group == "map") buffer.map = nullptr;
+    if (group == "import_host") buffer.import_host = nullptr;
+    if (group == "copy") buffer.copy = nullptr;
+    if (group == "native_pages") {
+      kv.native_layout = nullptr;
+      kv.native_page_bytes = nullptr;
+      kv.export_native = nullptr;
+      kv.import_native = nullptr;
+    }
+    if (group == "events") {
+      stream.event_create = nullptr;
+      stream.event_destroy = nullptr;
+      stream.event_record = nullptr;
+      stream.event_wait = nullptr;
+      stream.event_sync = nullptr;
+    }
   }
 
   bp_driver_table driver;

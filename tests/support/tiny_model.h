@@ -17,13 +17,14 @@ namespace backplane::test {
 // ggml's numbers.
 enum class TinyType : std::uint32_t { kF32 = 0, kF16 = 1, kQ5_0 = 6, kQ8_0 = 8 };
 
-// A Llama, or with qk_norm a Qwen3: 4 heads over 2 KV heads of 8, a hidden size of 32, a vocabulary of 96.
+// A Llama, or with qk_norm a Qwen3: 4 heads over 2 KV heads, a hidden size of 32, a vocabulary of 96.
 struct TinyLlama {
   std::uint32_t layers = 2;
   bool qk_norm = false;
   std::uint32_t window = 0;
   bool tied = false;
   TinyType type = TinyType::kF32;  // of the matrices
+  std::uint32_t head_dim = 8;
 };
 
 // The same numbers on every machine.
@@ -69,14 +70,14 @@ inline std::string tiny_data(TinyRandom& random, TinyType type, std::size_t coun
 }
 
 inline std::filesystem::path write_tiny_llama(const TempFolder& folder, const TinyLlama& model = {}) {
-  constexpr std::uint32_t kHidden = 32, kHeads = 4, kKvHeads = 2, kDim = 8, kFfn = 64, kVocabulary = 96;
+  constexpr std::uint32_t kHidden = 32, kHeads = 4, kKvHeads = 2, kFfn = 64, kVocabulary = 96;
   const std::string arch = model.qk_norm ? "qwen3" : "llama";
   TinyRandom random(7);
   GgufBuilder gguf;
   gguf.string("general.architecture", arch).u32(arch + ".block_count", model.layers);
   gguf.u32(arch + ".embedding_length", kHidden).u32(arch + ".feed_forward_length", kFfn);
   gguf.u32(arch + ".attention.head_count", kHeads).u32(arch + ".attention.head_count_kv", kKvHeads);
-  gguf.u32(arch + ".attention.key_length", kDim).u32(arch + ".attention.value_length", kDim);
+  gguf.u32(arch + ".attention.key_length", model.head_dim).u32(arch + ".attention.value_length", model.head_dim);
   gguf.u32(arch + ".context_length", 64).f32(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   gguf.f32(arch + ".rope.freq_base", 10000.0f);
   if (model.window) gguf.u32(arch + ".attention.sliding_window", model.window);
@@ -91,12 +92,12 @@ inline std::filesystem::path write_tiny_llama(const TempFolder& folder, const Ti
   for (std::uint32_t i = 0; i < model.layers; ++i) {
     const std::string at = "blk." + std::to_string(i) + ".";
     norm(at + "attn_norm.weight", kHidden);
-    matrix(at + "attn_q.weight", kHeads * kDim, kHidden);
-    matrix(at + "attn_k.weight", kKvHeads * kDim, kHidden);
-    matrix(at + "attn_v.weight", kKvHeads * kDim, kHidden);
-    if (model.qk_norm) norm(at + "attn_q_norm.weight", kDim);
-    if (model.qk_norm) norm(at + "attn_k_norm.weight", kDim);
-    matrix(at + "attn_output.weight", kHidden, kHeads * kDim);
+    matrix(at + "attn_q.weight", kHeads * model.head_dim, kHidden);
+    matrix(at + "attn_k.weight", kKvHeads * model.head_dim, kHidden);
+    matrix(at + "attn_v.weight", kKvHeads * model.head_dim, kHidden);
+    if (model.qk_norm) norm(at + "attn_q_norm.weight", model.head_dim);
+    if (model.qk_norm) norm(at + "attn_k_norm.weight", model.head_dim);
+    matrix(at + "attn_output.weight", kHidden, kHeads * model.head_dim);
     norm(at + "ffn_norm.weight", kHidden);
     matrix(at + "ffn_gate.weight", kFfn, kHidden);
     matrix(at + "ffn_up.weight", kFfn, kHidden);

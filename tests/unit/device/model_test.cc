@@ -14,6 +14,9 @@ using test::run_all;
 constexpr const char* kSingleOps[] = {"EMBED",       "NORM", "LINEAR", "ROPE", "KV_WRITE",    "ATTN_PREFILL",
                                       "ATTN_DECODE", "ACT",  "GLU",    "ADD",  "GATHER_ROWS", "CAST"};
 
+// All fused ops of the opaque device, to be added to a list of ops that it lacks.
+constexpr const char* kFusedOps = "ADD_NORM+GATEUP_GLU+QKV_ROPE_WRITE+LINEAR_ADD+HEAD_ARGMAX";
+
 // Written once for all tests.
 struct Model {
   std::string name;
@@ -22,7 +25,7 @@ struct Model {
 };
 
 const std::vector<Model>& all_models() {
-  static const test::TempFolder folders[5];
+  static const test::TempFolder folders[6];
   static const std::vector<Model> all = [] {
     std::vector<Model> made{
         {"llama", write_tiny_llama(folders[0], {.layers = 3}), {}},
@@ -30,6 +33,7 @@ const std::vector<Model>& all_models() {
         {"windowed", write_tiny_llama(folders[2], {.window = 7, .type = test::TinyType::kQ8_0}), {}},
         {"quantized", write_tiny_llama(folders[3], {.tied = true, .type = test::TinyType::kQ5_0}), {}},
         {"gpt2", write_tiny_gpt2(folders[4]), {}},
+        {"wide", write_tiny_llama(folders[5], {.qk_norm = true, .type = test::TinyType::kQ8_0, .head_dim = 16}), {}},
     };
     const auto cpu = test::open_device("cpu:f32");
     for (Model& model : made) {
@@ -65,41 +69,52 @@ class DeviceModelTest : public testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(DeviceModelTest, EverythingRunsOnTheDevice) {
-  // Q5_0 isn't a type the plugin takes: those weights are converted, and still nothing falls back.
   EXPECT_EQ(check("", {}, FallbackPolicy::kDeny), 0u);
+  EXPECT_EQ(check("import=F32", {}, FallbackPolicy::kDeny), 0u) << "other types are converted";
 }
 
 TEST_P(DeviceModelTest, EachOpTakenAway) {
   for (const char* op : kSingleOps) check(std::string("without=") + op);
-  for (const char* op : kSingleOps) check(std::string("without=ADD_NORM+GATEUP_GLU+") + op);
+  for (const char* op : kSingleOps) check(std::string("without=") + kFusedOps + "+" + op);
+  for (const char* op : {"ADD_NORM", "GATEUP_GLU", "QKV_ROPE_WRITE", "LINEAR_ADD", "HEAD_ARGMAX"}) {
+    EXPECT_EQ(check(std::string("without=") + op, {}, FallbackPolicy::kDeny), 0u);
+  }
 }
 
 TEST_P(DeviceModelTest, OnlyLinear) {
-  EXPECT_GT(check("without=EMBED+NORM+ROPE+KV_WRITE+ATTN_PREFILL+ATTN_DECODE+ACT+GLU+ADD+GATHER_ROWS+CAST+ADD_NORM+"
-                  "GATEUP_GLU"),
-            0u);
+  EXPECT_GT(
+      check(std::string("without=EMBED+NORM+ROPE+KV_WRITE+ATTN_PREFILL+ATTN_DECODE+ACT+GLU+ADD+GATHER_ROWS+CAST+") +
+            kFusedOps),
+      0u);
 }
 
 TEST_P(DeviceModelTest, NothingAtAll) {
-  EXPECT_GT(check("without=EMBED+NORM+LINEAR+ROPE+KV_WRITE+ATTN_PREFILL+ATTN_DECODE+ACT+GLU+ADD+GATHER_ROWS+CAST+"
-                  "ADD_NORM+GATEUP_GLU"),
+  EXPECT_GT(check(std::string("without=EMBED+NORM+LINEAR+ROPE+KV_WRITE+ATTN_PREFILL+ATTN_DECODE+ACT+GLU+ADD+"
+                              "GATHER_ROWS+CAST+") +
+                  kFusedOps),
             0u);
 }
 
 TEST_P(DeviceModelTest, EachTableTakenAway) {
-  for (const char* table : {"weights", "kv", "stream"}) check("", {table});
+  for (const char* table : {"weights", "kv", "stream", "graph"}) check("", {table});
+  for (const char* group : {"prepare", "compile", "events", "copy", "map", "import_host", "native_pages", "graph"}) {
+    EXPECT_EQ(check("", {group}, FallbackPolicy::kDeny), 0u) << group;
+  }
   EXPECT_EQ(check("no_weights=1", {"weights"}, FallbackPolicy::kDeny), 0u) << "converted to F32, all native";
   EXPECT_EQ(check("", {"stream"}, FallbackPolicy::kDeny), 0u);
   EXPECT_GT(check("no_kv=1"), 0u);
   check("no_stream=1");
   check("no_transposed=1");
   check("no_embed=1");
+  check("no_graph=1,no_copy=1,no_map=1,no_import=1");
+  check("uncapturable=LINEAR");
   check("no_weights=1,no_kv=1,no_stream=1", {"weights", "kv", "stream"});
 }
 
 TEST_P(DeviceModelTest, MemorySharedWithAnAsynchronousDevice) {
   EXPECT_EQ(check("visible=1", {}, FallbackPolicy::kDeny), 0u);
-  for (const char* op : kSingleOps) check(std::string("visible=1,without=ADD_NORM+GATEUP_GLU+") + op);
+  for (const char* op : kSingleOps) check(std::string("visible=1,without=") + kFusedOps + "+" + op);
+  for (const char* lacks : {"no_map", "no_import", "no_copy"}) check(std::string("visible=1,") + lacks + "=1");
   check("visible=1,no_weights=1,no_kv=1", {"kv"});
 }
 
@@ -115,7 +130,7 @@ TEST_P(DeviceModelTest, OpsThatWantAnotherActivationType) {
 
 TEST_P(DeviceModelTest, HalfPrecisionDevice) {
   for (const char* options :
-       {"", "without=NORM", "without=LINEAR+ADD+ADD_NORM+GATEUP_GLU", "no_kv=1", "without=CAST"}) {
+       {"", "without=NORM", "without=LINEAR+ADD+ADD_NORM+GATEUP_GLU+QKV_ROPE_WRITE", "no_kv=1", "without=CAST"}) {
     SCOPED_TRACE(options);
     const auto loaded = load_on(model().path, open_opaque("opaque:f16", options), test::policy(FallbackPolicy::kAllow));
     EXPECT_EQ(loaded->executor().activation_type(), DType::kF16);
@@ -152,11 +167,11 @@ TEST_P(DeviceModelTest, TemplatePlugin) {
 }
 
 std::string model_name(const testing::TestParamInfo<std::size_t>& each) {
-  constexpr const char* kNames[] = {"Llama", "Qwen3", "Windowed", "Quantized", "Gpt2"};
+  constexpr const char* kNames[] = {"Llama", "Qwen3", "Windowed", "Quantized", "Gpt2", "Wide"};
   return kNames[each.param];
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, DeviceModelTest, testing::Range<std::size_t>(0, 5), model_name);
+INSTANTIATE_TEST_SUITE_P(Tiny, DeviceModelTest, testing::Range<std::size_t>(0, 6), model_name);
 
 }  // namespace
 }  // namespace backplane
