@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/sample/exp.h"
+#include "core/sample/rows.h"
 
 namespace backplane::sample {
 
@@ -77,9 +77,7 @@ void Candidates::keep_typical(double typical_p) {
     if (is_left(id)) closeness[static_cast<std::size_t>(id)] = -deviation(id);
   }
   RankedWeights by_closeness{RankedTokens(closeness)};
-  for (TokenId id = 0; id < n; ++id) {
-    if (is_left(id)) by_closeness.set_weight(id, weights_->weight(id));
-  }
+  for (TokenId id = 0; id < n; ++id) by_closeness.set_weight(id, is_left(id) ? weights_->weight(id) : 0);
   const double enough = typical_p * end_.sum;
   const Place last = by_closeness.walk(
       values_.size(), [=](std::size_t, const Place& after) { return after.sum < enough; },

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/sample/exp.h"
 #include "core/sample/ranked_tokens.h"
+#include "core/sample/rows.h"
 
 namespace backplane::sample {
 namespace {
@@ -25,20 +25,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 void check_logits(std::span<const double> logits) {
-  bool all_good = true, possible = false;
-  for (const double logit : logits) {
-    all_good &= logit < kInfinity;  // false for NaN too
-    possible |= logit > -kInfinity;
-  }
-  if (!all_good) refuse(logits);
-  if (!possible) {
+  const Extremes range = extremes(logits);
+  if (range.nan || range.best == kInfinity) refuse(logits);
+  if (range.best == -kInfinity) {
     throw Error(ErrorCode::kDevice, "the model gave no possible token: all logits are -infinity", {},
                 "the weights may be broken: try another device, or inspect the file");
   }
 }
 
 double log_sum_exp(std::span<const double> logits) {
-  const double most = *std::max_element(logits.begin(), logits.end());
+  const double most = extremes(logits).best;
   return most + std::log(sum_of_exp(logits, most));
 }
 

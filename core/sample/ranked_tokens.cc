@@ -1,60 +1,21 @@
 #include "core/sample/ranked_tokens.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 namespace backplane::sample {
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-struct Range {
-  double best = -kInfinity;
-  double worst = kInfinity;  // but minus infinity
-};
-
-// Lanes, because one running maximum would wait for itself. NaN compares false and is left out.
-Range range_of(std::span<const double> values) {
-  constexpr std::size_t kLanes = 8;
-  std::array<double, kLanes> best, worst;
-  best.fill(-kInfinity);
-  worst.fill(kInfinity);
-  const auto take = [&](std::size_t lane, double value) {
-    best[lane] = value > best[lane] ? value : best[lane];
-    const double finite = value > -kInfinity ? value : kInfinity;
-    worst[lane] = finite < worst[lane] ? finite : worst[lane];
-  };
-  std::size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) take(lane, values[i + lane]);
-  }
-  for (; i < values.size(); ++i) take(0, values[i]);
-  return {*std::max_element(best.begin(), best.end()), *std::min_element(worst.begin(), worst.end())};
-}
-
-}  // namespace
 
 RankedTokens::RankedTokens(std::span<const double> values, double reach)
-    : values_(values), buckets_(values.size()), sizes_(kBuckets) {
-  const Range range = range_of(values);
-  best_ = range.best;
+    : values_(values), numbers_(values.size()), sizes_(kBuckets) {
+  const Extremes range = extremes(values);
+  buckets_ = {.best = range.best, .scale = 0, .last = kBuckets - 1};
   const double width = std::min(range.best - range.worst, reach);
   // Without a width that a scale can be had of, all but what is infinitely far below is in the first bucket.
-  if (width > 1e-280 && width < kInfinity) scale_ = (kBuckets - 1) / width;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto bucket = static_cast<std::uint16_t>(bucket_for(values[i]));
-    buckets_[i] = bucket;
-    ++sizes_[bucket];
-  }
-}
-
-std::size_t RankedTokens::bucket_for(double value) const {
-  // Differences, products and roundings never turn an order around. Infinite values aren't subtracted from themselves.
-  const double distance = value >= best_ ? 0 : best_ - value;
-  const double place = distance < kInfinity ? distance * scale_ : kInfinity;
-  return place < kBuckets - 1 ? static_cast<std::size_t>(static_cast<std::int32_t>(place)) : kBuckets - 1;
+  if (width > 1e-280 && width < std::numeric_limits<double>::infinity()) buckets_.scale = (kBuckets - 1) / width;
+  number_each(buckets_, values, numbers_);
+  for (const std::uint16_t number : numbers_) ++sizes_[number];
 }
 
 bool RankedTokens::before(TokenId a, TokenId b) const {
@@ -73,14 +34,10 @@ std::vector<TokenId> RankedTokens::first_of_bucket(std::size_t bucket, std::size
 
 // The tokens of the buckets in [from, to), by id.
 std::vector<TokenId> RankedTokens::gather(std::size_t from, std::size_t to) const {
-  std::size_t total = 0;
-  for (std::size_t bucket = from; bucket < to; ++bucket) total += sizes_[bucket];
-  std::vector<TokenId> ids;
-  ids.reserve(total);
-  for (std::size_t i = 0; ids.size() < total; ++i) {
-    if (buckets_[i] >= from && buckets_[i] < to) ids.push_back(static_cast<TokenId>(i));
-  }
-  return ids;
+  const auto size = sizes_.begin();
+  const std::size_t total =
+      std::accumulate(size + static_cast<std::ptrdiff_t>(from), size + static_cast<std::ptrdiff_t>(to), std::size_t{0});
+  return find_between(numbers_, from, to, total);
 }
 
 void RankedTokens::sort_first(std::vector<TokenId>& ids, std::size_t n) const {

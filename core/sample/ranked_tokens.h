@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/ids.h"
+#include "core/sample/rows.h"
 
 namespace backplane::sample {
 
@@ -28,14 +29,14 @@ class RankedTokens {
     if (i >= first_.size()) sort_to(i + 1);
     return first_[i];
   }
-  double best() const { return best_; }  // the largest value; minus infinity when there is none
+  double best() const { return buckets_.best; }  // the largest value; minus infinity when there is none
   bool before(TokenId a, TokenId b) const;
 
   // All tokens of a bucket rank before all of the next.
   std::size_t bucket_size(std::size_t bucket) const { return sizes_[bucket]; }
-  std::size_t bucket_of(TokenId id) const { return buckets_[static_cast<std::size_t>(id)]; }
+  std::size_t bucket_of(TokenId id) const { return numbers_[static_cast<std::size_t>(id)]; }
   // Where a value would be, so that all tokens of the buckets before it have larger values.
-  std::size_t bucket_for(double value) const;
+  std::size_t bucket_for(double value) const { return buckets_.of(value); }
   // The first n tokens of a bucket, or all when it has fewer, in their order.
   std::vector<TokenId> first_of_bucket(std::size_t bucket, std::size_t n) const;
 
@@ -45,9 +46,8 @@ class RankedTokens {
   void sort_to(std::size_t n);
 
   std::span<const double> values_;
-  double best_ = 0;
-  double scale_ = 0;  // buckets for a distance of 1
-  std::vector<std::uint16_t> buckets_;
+  Buckets buckets_;
+  std::vector<std::uint16_t> numbers_;  // each token's bucket
   std::vector<std::uint32_t> sizes_;
   // For access by rank: what is sorted, what is taken from the buckets but not sorted yet, and the next bucket.
   std::vector<TokenId> first_, rest_;

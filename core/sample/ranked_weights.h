@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -18,11 +19,12 @@ class RankedWeights {
     TokenId id = -1;
   };
 
-  // All weights are 0.
   explicit RankedWeights(RankedTokens ranked)
-      : ranked_(std::move(ranked)), weights_(ranked_.size()), sums_(RankedTokens::kBuckets) {}
+      : ranked_(std::move(ranked)),
+        weights_(std::make_unique_for_overwrite<double[]>(ranked_.size())),
+        sums_(RankedTokens::kBuckets) {}
 
-  // Once for each token.
+  // Once for each token, before anything else.
   void set_weight(TokenId id, double weight) {
     weights_[static_cast<std::size_t>(id)] = weight;
     sums_[ranked_.bucket_of(id)] += weight;
@@ -52,8 +54,8 @@ class RankedWeights {
 
  private:
   RankedTokens ranked_;
-  std::vector<double> weights_;
-  std::vector<double> sums_;  // by bucket
+  std::unique_ptr<double[]> weights_;  // by id
+  std::vector<double> sums_;           // by bucket
 };
 
 }  // namespace backplane::sample

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/sample/logprobs.h"
 #include "core/sample/philox.h"
+#include "core/sample/rows.h"
 
 namespace backplane::sample {
 namespace {
@@ -69,12 +70,12 @@ std::span<const double> Sampler::adjusted(std::span<const double> logits, std::v
   for (const auto& constraint : constraints_) constraint->mask(storage);
   for (const auto& [id, bias] : params_.logit_bias) storage[static_cast<std::size_t>(id)] += bias;
   penalties_.apply(storage);
-  check_adjusted(*std::max_element(storage.begin(), storage.end()));
+  check_adjusted(extremes(storage).best);
   return storage;
 }
 
 TokenId argmax(std::span<const double> logits) {
-  return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  return static_cast<TokenId>(std::find(logits.begin(), logits.end(), extremes(logits).best) - logits.begin());
 }
 
 }  // namespace backplane::sample

@@ -1,4 +1,4 @@
-#include "core/sample/exp.h"
+#include "core/sample/rows.h"
 
 #include <gtest/gtest.h>
 
