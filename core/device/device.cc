@@ -131,9 +131,10 @@ Buffer Device::alloc(std::uint64_t bytes, std::string_view purpose) {
   });
   Buffer buffer(shared_from_this(), handle, size, nullptr);
   if (!host_visible()) return buffer;
-  buffer.host_ = static_cast<std::byte*>(create<void*>("map", [&](bp_context context, void** address) {
-    return tables_->buffer->map(handle_, context, handle, address);
-  }));
+  buffer.host_ =
+      static_cast<std::byte*>(create<void*>(fmt::format("map of {}", place), [&](bp_context context, void** address) {
+        return tables_->buffer->map(handle_, context, handle, address);
+      }));
   return buffer;
 }
 
@@ -173,16 +174,23 @@ void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::b
 
 void Device::sync() {
   if (!stream_ && !lost_) return;
-  call("sync", [&](bp_context context) { return tables_->stream->sync(handle_, stream_, context); });
+  try {
+    call("sync", [&](bp_context context) { return tables_->stream->sync(handle_, stream_, context); });
+  } catch (...) {
+    replace_stream();
+    throw;
+  }
 }
 
 void Device::recover() noexcept {
-  if (!stream_) return;
   try {
     sync();
-    return;
   } catch (const std::exception&) {  // the failure that led here is the one to report
   }
+}
+
+void Device::replace_stream() noexcept {
+  if (!stream_) return;
   // Waits for its work. What is lost may still be read and written by it, so nothing may be freed before.
   tables_->stream->destroy(handle_, std::exchange(stream_, nullptr));
   if (lost_) return;

@@ -102,10 +102,10 @@ class Device : public std::enable_shared_from_this<Device> {
   }
   // Enqueues only: `data` must stay until the next sync.
   void upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
+  // Waits for what is enqueued. Throws the failure of any of it, which is then over: a stream that has failed is
+  // replaced. A device that is lost, or gives no new stream, stays unusable, but nothing works on it any more.
   void sync();
-  // After a failure: waits for what is enqueued, and replaces a stream that has failed, so that the device can be used
-  // again. A device that is lost, or gives no new stream, stays unusable, but nothing works on it any more.
-  void recover() noexcept;
+  void recover() noexcept;  // after a failure: the same, without telling another one
   bool lost() const { return lost_; }
 
   // `no` is an answer: BP_UNSUPPORTED, or features that are missing. A plugin that fails to answer throws.
@@ -138,6 +138,7 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   Device() = default;
   void read_caps();
+  void replace_stream() noexcept;
   std::string where(std::string_view what) const { return name_ + ": " + std::string(what); }
   // A device that is lost gives the reason it gave when it was lost.
   template <class Function>

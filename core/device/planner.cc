@@ -46,12 +46,17 @@ bool Planner::owns_all_kv_ops(Slot slot) {
     if (site.kv.empty() || site.fused || site.home != slot) continue;
     const auto& allow = executor_.options_.allow;
     if (allow && !allow(site.code)) return false;
-    if (!ask(site, slot, site.features).yes) return false;
+    const Support answer = ask(site, slot, site.features);
+    if (!answer.yes) return false;
+    owned_kv_answers_.emplace(&site, answer);
   }
   return true;
 }
 
 Support Planner::ask(const Site& site, Slot slot, std::uint64_t features) {
+  // On the strength of this answer the plugin got the layout: it is not asked again.
+  const auto known = owned_kv_answers_.find(&site);
+  if (known != owned_kv_answers_.end() && slot == site.home && features == site.features) return known->second;
   bp_op_query query{};
   query.size = sizeof(query);
   query.code = site.code;

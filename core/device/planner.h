@@ -1,6 +1,7 @@
 // Decides once, when a model is planned, where each op runs and in which form it gets its weights.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,8 @@ class Planner {
   void report() const;
 
   Executor& executor_;
-  std::vector<std::uint64_t> cast_workspace_;  // by slot
+  std::map<const Site*, Support> owned_kv_answers_;  // about the ops that touch a KV layout of the plugin's own
+  std::vector<std::uint64_t> cast_workspace_;        // by slot
   bool casts_capturable_ = true;
 };
 

@@ -93,10 +93,11 @@ std::vector<WeightForm> Weight::forms(Slot slot, std::uint64_t use) const {
     if (held.form.kind != Kind::kImported || (held.form.uses & use) != 0) add(held.form);
   }
   const bool imported = std::any_of(out.begin(), out.end(), [](const auto& f) { return f.kind == Kind::kImported; });
-  for (const std::uint64_t uses : {uses_on(slot) | use, use}) {
-    if (imported || !imports(device, uses)) continue;
-    add({Kind::kImported, stored, false, uses});
-    break;
+  const std::uint64_t all = uses_on(slot) | use;
+  if (!imported && imports(device, all)) {
+    add({Kind::kImported, stored, false, all});
+  } else if (!imported && all != use && imports(device, use)) {
+    add({Kind::kImported, stored, false, use});
   }
   if (device.takes_weight_type(stored)) {
     add({Kind::kCanonical, stored, source_.transposed, 0});
