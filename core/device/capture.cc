@@ -71,7 +71,9 @@ bool Captures::end(const CaptureKey& key) {
 void Captures::abandon() noexcept {
   if (!recording_) return;
   try {
-    destroy(finish());
+    const bp_graph graph = finish();
+    device_->recover();  // inputs of the step may still be on their way
+    destroy(graph);
   } catch (const std::exception&) {  // the failure that led here is the one to report
   }
   ++counts_.refused;

@@ -107,7 +107,7 @@ bool Executor::record(const std::function<void()>& ops) {
   } catch (const DeviceLost&) {
     throw;
   } catch (const Error& error) {
-    log(LogLevel::kDebug, "device", "an op failed while it was recorded: {}", error.what());
+    log(LogLevel::kWarning, "device", "steps are no longer recorded, each op is run on its own: {}", error.what());
     captures_->abandon();
     return false;
   }
