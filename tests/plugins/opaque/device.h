@@ -111,7 +111,10 @@ class Device {
   }
   // True for the op that the options want to go wrong.
   bool next_op_is_wrong() { return ++ops_ == options.nan_at; }
-  bool next_question_is_refused() { return ++questions_ == options.refuse_at; }
+  bool next_question_is_refused() {
+    if (options.report) ++options.report->questions;
+    return ++questions_ == options.refuse_at;
+  }
 
   const bp_type real;  // what it computes in
   Options options;
