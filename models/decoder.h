@@ -18,10 +18,15 @@ class Decoder final : public LoadedModel {
 
   const engine::ModelShape& shape() const override { return shape_; }
   std::uint32_t max_step_tokens() const override { return limits_.tokens; }
+  std::uint32_t max_step_sequences() const override { return limits_.sequences; }
   std::uint32_t page_size() const override { return limits_.page_size; }
   std::uint32_t pages(std::uint32_t group) const override { return pages_[group]; }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override { return rope_->acquire(planned_length); }
   void release_rope_row(std::int32_t row) noexcept override { rope_->release(row); }
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override { return rope_->identity(planned_length); }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    executor_.kv().copy_pages(group, from, to);
+  }
   engine::Logits forward(const sched::Step& step) override;
 
   std::vector<device::Executor*> executors() override { return {&executor_}; }

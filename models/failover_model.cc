@@ -13,7 +13,8 @@ FailoverModel::FailoverModel(std::unique_ptr<LoadedModel> primary, Backup backup
     : model_(std::move(primary)),
       backup_(std::move(backup)),
       shape_(model_->shape()),
-      max_step_tokens_(model_->max_step_tokens()) {}
+      max_step_tokens_(model_->max_step_tokens()),
+      max_step_sequences_(model_->max_step_sequences()) {}
 
 // Rows of one model are one of ours each: equal rows stay a sign of equal factors.
 std::int32_t FailoverModel::acquire_rope_row(std::uint64_t planned_length) {
@@ -59,10 +60,23 @@ engine::Logits FailoverModel::forward(const sched::Step& step) {
     for (std::int32_t& row : translated.rope_row) row = rows_.at(static_cast<std::size_t>(row)).real;
     return model_->forward(translated);
   } catch (const DeviceLost& loss) {
-    if (failed_over_) throw;
-    fail_over(loss);
-    throw engine::ModelReplaced(loss.cause());
+    give_up(loss);
   }
+}
+
+void FailoverModel::copy_pages(std::uint32_t group, std::span<const std::int32_t> from,
+                               std::span<const std::int32_t> to) {
+  try {
+    model_->copy_pages(group, from, to);
+  } catch (const DeviceLost& loss) {
+    give_up(loss);
+  }
+}
+
+void FailoverModel::give_up(const DeviceLost& loss) {
+  if (failed_over_) throw DeviceLost(loss);
+  fail_over(loss);
+  throw engine::ModelReplaced(loss.cause());
 }
 
 void FailoverModel::fail_over(const DeviceLost& loss) {
@@ -91,7 +105,7 @@ void FailoverModel::require_alike(const LoadedModel& backup) const {
   const engine::ModelShape& other = backup.shape();
   bool alike = other.vocab_size == shape_.vocab_size && other.max_context == shape_.max_context &&
                other.groups.size() == shape_.groups.size() && backup.page_size() == page_size() &&
-               backup.max_step_tokens() >= max_step_tokens_;
+               backup.max_step_tokens() >= max_step_tokens_ && backup.max_step_sequences() >= max_step_sequences_;
   for (std::uint32_t g = 0; alike && g < shape_.groups.size(); ++g) {
     alike = other.groups[g].window == shape_.groups[g].window && backup.pages(g) == pages(g);
   }

@@ -20,20 +20,25 @@ struct Backup {
   std::function<std::unique_ptr<LoadedModel>()> load;
 };
 
-// Runs on the primary. When a step finds its device lost, the backup is loaded (not before), the primary given up, a
-// warning logged and engine::ModelReplaced thrown; all later steps run on the backup. Rope rows acquired before stay
-// valid. When the backup can't be loaded, or isn't alike, the step throws DeviceLost with both reasons, and so do all
-// later ones. A second loss is final.
+// Runs on the primary. When a step, or a copy of pages, finds its device lost, the backup is loaded (not before), the
+// primary given up, a warning logged and engine::ModelReplaced thrown; all later steps run on the backup. Rope rows
+// acquired before stay valid. When the backup can't be loaded, or isn't alike, the step throws DeviceLost with both
+// reasons, and so do all later ones. A second loss is final.
 class FailoverModel final : public LoadedModel {
  public:
   FailoverModel(std::unique_ptr<LoadedModel> primary, Backup backup);
 
   const engine::ModelShape& shape() const override { return shape_; }
   std::uint32_t max_step_tokens() const override { return max_step_tokens_; }
+  std::uint32_t max_step_sequences() const override { return max_step_sequences_; }
   std::uint32_t page_size() const override { return model_->page_size(); }
   std::uint32_t pages(std::uint32_t group) const override { return model_->pages(group); }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override {
+    return model_->rope_identity(planned_length);
+  }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override;
   engine::Logits forward(const sched::Step& step) override;
 
   // Of the model in use: references end with a failover.
@@ -50,6 +55,8 @@ class FailoverModel final : public LoadedModel {
     std::uint32_t users = 0;
   };
 
+  // Throws ModelReplaced, or DeviceLost.
+  [[noreturn]] void give_up(const DeviceLost& loss);
   void fail_over(const DeviceLost& loss);
   void require_alike(const LoadedModel& backup) const;
   std::vector<Row> acquire_again(LoadedModel& backup) const;
@@ -58,7 +65,7 @@ class FailoverModel final : public LoadedModel {
   std::unique_ptr<LoadedModel> model_;  // in use
   Backup backup_;
   engine::ModelShape shape_;
-  std::uint32_t max_step_tokens_;
+  std::uint32_t max_step_tokens_, max_step_sequences_;
   std::vector<Row> rows_;
   std::optional<DeviceLost> refusal_;  // once there was no backup to go on with
   bool failed_over_ = false;

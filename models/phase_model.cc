@@ -1,6 +1,7 @@
 #include "models/phase_model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 #include "models/kv_copy.h"
@@ -60,6 +61,10 @@ std::uint32_t PhaseModel::max_step_tokens() const {
   return std::min(prefill_->max_step_tokens(), decode_->max_step_tokens());
 }
 
+std::uint32_t PhaseModel::max_step_sequences() const {
+  return std::min(prefill_->max_step_sequences(), decode_->max_step_sequences());
+}
+
 std::int32_t PhaseModel::acquire_rope_row(std::uint64_t planned_length) {
   const std::int32_t row = prefill_->acquire_rope_row(planned_length);
   try {
@@ -95,6 +100,22 @@ void PhaseModel::bring(LoadedModel& to, Holder me, const sched::Step& step) {
     copy_kv_pages(from.executor(), to.executor(), g, wanted);
     for (const std::int32_t page : wanted) holders_[g][static_cast<std::size_t>(page)] = kBoth;
     pages_moved_ += wanted.size();
+  }
+}
+
+// Where the originals are, there the copies will be.
+void PhaseModel::copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) {
+  for (const auto& [model, me] : {std::pair{prefill_.get(), kPrefill}, std::pair{decode_.get(), kDecode}}) {
+    std::vector<std::int32_t> sources, targets;
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if ((holders_[group][static_cast<std::size_t>(from[i])] & me) == 0) continue;
+      sources.push_back(from[i]);
+      targets.push_back(to[i]);
+    }
+    model->copy_pages(group, sources, targets);
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    holders_[group][static_cast<std::size_t>(to[i])] = holders_[group][static_cast<std::size_t>(from[i])];
   }
 }
 

@@ -19,10 +19,15 @@ class PhaseModel final : public LoadedModel {
 
   const engine::ModelShape& shape() const override { return prefill_->shape(); }
   std::uint32_t max_step_tokens() const override;
+  std::uint32_t max_step_sequences() const override;
   std::uint32_t page_size() const override { return prefill_->page_size(); }
   std::uint32_t pages(std::uint32_t group) const override { return prefill_->pages(group); }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override {
+    return prefill_->rope_identity(planned_length);
+  }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override;
   engine::Logits forward(const sched::Step& step) override;
   std::vector<device::Executor*> executors() override { return {&prefill_->executor(), &decode_->executor()}; }
   DType kv_type() const override { return decode_->kv_type(); }

@@ -100,6 +100,10 @@ void PairModel::release_rope_row(std::int32_t row) noexcept {
   subject_.release_rope_row(row);
 }
 
+void PairModel::copy_pages(std::uint32_t, std::span<const std::int32_t>, std::span<const std::int32_t>) {
+  throw Error(ErrorCode::kInternal, "pages were to be copied in a check");
+}
+
 engine::Logits PairModel::run(models::LoadedModel& model, const sched::Step& step, KvState& kv,
                               dev::Observer* observer) {
   struct Watch {

@@ -22,10 +22,16 @@ class PairModel : public engine::Model {
 
   const engine::ModelShape& shape() const override { return reference_.shape(); }
   std::uint32_t max_step_tokens() const override { return reference_.max_step_tokens(); }
+  std::uint32_t max_step_sequences() const override { return reference_.max_step_sequences(); }
   std::uint32_t page_size() const override { return reference_.page_size(); }
   std::uint32_t pages(std::uint32_t group) const override { return reference_.pages(group); }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override {
+    return reference_.rope_identity(planned_length);
+  }
+  // The steps of a check share no pages, so it has none to copy.
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override;
   engine::Logits forward(const sched::Step& step) override;
 
   const CheckResult& result() const { return result_; }

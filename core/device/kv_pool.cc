@@ -156,4 +156,29 @@ void KvPool::write_pages(std::uint32_t layer, std::span<const std::int32_t> page
   }
 }
 
+void KvPool::copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) {
+  bool good = from.size() == to.size() && group < spec_.pages.size();
+  for (const auto& pages : {from, to}) {
+    for (const std::int32_t page : pages) {
+      good = good && page >= 0 && static_cast<std::uint64_t>(page) < spec_.pages[group];
+    }
+  }
+  if (!good) throw Error(ErrorCode::kInternal, "KV pages that aren't there");
+  if (from.empty()) return;
+  for (Slot slot = 0; slot < handles_.size(); ++slot) {
+    if (!handles_[slot]) continue;
+    Device& device = *(*devices_)[slot];
+    device.copy("KV copy", [&](bp_context context) {
+      return device.tables().kv->copy_pages(device.handle(), device.stream(), context, handles_[slot], group,
+                                            from.data(), to.data(), from.size());
+    });
+  }
+  for (std::uint32_t layer = 0; layer < spec_.layers.size(); ++layer) {
+    if (spec_.layers[layer].group != group || owned(layer)) continue;
+    std::vector<std::byte> k(from.size() * k_page_bytes(layer)), v(from.size() * v_page_bytes(layer));
+    read_pages(layer, from, k, v);
+    write_pages(layer, to, k, v);
+  }
+}
+
 }  // namespace backplane::device

@@ -56,6 +56,9 @@ class KvPool {
                   std::span<std::byte> v);
   void write_pages(std::uint32_t layer, std::span<const std::int32_t> pages, std::span<const std::byte> k,
                    std::span<const std::byte> v);
+  // Pages from[i] of a group to its pages to[i], in all its layers, each in the layout that it has; no page occurs in
+  // both. Ordered before the steps that are run after it. Throws Error{kDevice}; the pages `to` are then undefined.
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to);
   std::uint64_t k_page_bytes(std::uint32_t layer) const;
   std::uint64_t v_page_bytes(std::uint32_t layer) const;
 

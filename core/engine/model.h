@@ -38,9 +38,9 @@ struct Logits {
   }
 };
 
-// Thrown by Model::forward instead of running the step: the model lost its device and goes on elsewhere. The contents
-// of all KV pages are gone; shape, limits and rope rows are as before. Whoever computes on the model computes what it
-// needs in the cache again, from tokens.
+// Thrown by Model::forward and copy_pages instead of doing it: the model lost its device and goes on elsewhere. The
+// contents of all KV pages are gone; shape, limits and rope rows are as before. Whoever computes on the model computes
+// what it needs in the cache again, from tokens.
 class ModelReplaced : public Error {
  public:
   explicit ModelReplaced(std::string_view cause)
@@ -55,9 +55,10 @@ class Model {
 
   virtual const ModelShape& shape() const = 0;
 
-  // The most tokens a step may have, and the page size and number of pages of each group, all fixed when the model was
-  // planned on its device.
+  // The most tokens and sequences a step may have, and the page size and number of pages of each group, all fixed when
+  // the model was planned on its device.
   virtual std::uint32_t max_step_tokens() const = 0;
+  virtual std::uint32_t max_step_sequences() const = 0;
   virtual std::uint32_t page_size() const = 0;
   virtual std::uint32_t pages(std::uint32_t group) const = 0;
 
@@ -66,6 +67,15 @@ class Model {
   // release_rope_row.
   virtual std::int32_t acquire_rope_row(std::uint64_t planned_length) = 0;
   virtual void release_rope_row(std::int32_t row) noexcept = 0;
+
+  // Equal for planned lengths that give the same factors, and only for these, as long as the process lives: K of one
+  // request is of use to another only where it is equal.
+  virtual std::uint64_t rope_identity(std::uint64_t planned_length) const = 0;
+
+  // Copies pages from[i] of a group to its pages to[i], in all layers that keep them; no page occurs in both. Before
+  // the steps that are run after it. Throws as forward does; the pages `to` are then undefined.
+  virtual void copy_pages(std::uint32_t group, std::span<const std::int32_t> from,
+                          std::span<const std::int32_t> to) = 0;
 
   // Runs one step: writes K and V of all its tokens, returns logits for step.out_row, in that order.
   // May throw ModelReplaced.

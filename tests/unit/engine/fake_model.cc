@@ -70,7 +70,7 @@ FakeModel::FakeModel(FakeOptions options)
 FakeModel::~FakeModel() = default;
 
 std::int32_t FakeModel::acquire_rope_row(std::uint64_t planned_length) {
-  const std::uint64_t factors = planned_length >= options_.long_from ? planned_length : 0;
+  const std::uint64_t factors = rope_identity(planned_length);
   auto it =
       std::find_if(rope_.begin(), rope_.end(), [&](const RopeRow& r) { return r.users > 0 && r.factors == factors; });
   if (it == rope_.end()) it = std::find_if(rope_.begin(), rope_.end(), [](const RopeRow& r) { return r.users == 0; });
@@ -92,6 +92,23 @@ int FakeModel::rope_rows_held() const {
   int held = 0;
   for (const RopeRow& row : rope_) held += row.users;
   return held;
+}
+
+void FakeModel::copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) {
+  if (before_copy) before_copy();
+  require(from.size() == to.size() && !from.empty(), "pages to copy");
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    require(std::find(from.begin(), from.end(), to[i]) == from.end(), "a page is copied from and to");
+    for (std::uint32_t offset = 0; offset < options_.page_size; ++offset) {
+      const auto original = store_.at(group).find(std::int64_t{from[i]} * options_.page_size + offset);
+      const std::int64_t slot = std::int64_t{to[i]} * options_.page_size + offset;
+      if (original == store_[group].end()) {
+        store_[group].erase(slot);
+      } else {
+        store_[group][slot] = original->second;
+      }
+    }
+  }
 }
 
 Logits FakeModel::forward(const sched::Step& step) {

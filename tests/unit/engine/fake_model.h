@@ -15,6 +15,7 @@ struct FakeOptions {
   std::uint32_t vocab_size = 23;
   std::uint32_t max_context = 200;
   std::uint32_t max_step_tokens = 64;
+  std::uint32_t max_step_sequences = 64;
   std::uint32_t page_size = 4;
   std::vector<std::uint32_t> windows = {0};
   std::vector<std::uint32_t> pages = {100};
@@ -31,10 +32,15 @@ class FakeModel : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   std::uint32_t max_step_tokens() const override { return options_.max_step_tokens; }
+  std::uint32_t max_step_sequences() const override { return options_.max_step_sequences; }
   std::uint32_t page_size() const override { return options_.page_size; }
   std::uint32_t pages(std::uint32_t group) const override { return options_.pages.at(group); }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override {
+    return planned_length >= options_.long_from ? planned_length : 0;
+  }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override;
   Logits forward(const sched::Step& step) override;
 
   // The logits after `tokens`, worked out from the list itself: the oracle. `factors` is 0, or a planned length that is
@@ -51,6 +57,8 @@ class FakeModel : public Model {
 
   // Called with each step before it runs; may throw.
   std::function<void(const sched::Step&)> before_step;
+  // Called before pages are copied; may throw.
+  std::function<void()> before_copy;
   // Called with the logits of each step before they are returned.
   std::function<void(const sched::Step&, Logits&)> after_step;
 

@@ -211,6 +211,7 @@ class Numbered final : public models::LoadedModel {
 
   const engine::ModelShape& shape() const override { return shape_; }
   std::uint32_t max_step_tokens() const override { return 8; }
+  std::uint32_t max_step_sequences() const override { return 4; }
   std::uint32_t page_size() const override { return 4; }
   std::uint32_t pages(std::uint32_t) const override { return 2; }
   std::int32_t acquire_rope_row(std::uint64_t length) override {
@@ -223,6 +224,10 @@ class Numbered final : public models::LoadedModel {
     for (auto& [length, entry] : rows) {
       if (entry.first == row) --entry.second;
     }
+  }
+  std::uint64_t rope_identity(std::uint64_t length) const override { return length; }
+  void copy_pages(std::uint32_t, std::span<const std::int32_t>, std::span<const std::int32_t>) override {
+    if (dies_) throw DeviceLost("gone", "here");
   }
   engine::Logits forward(const sched::Step& step) override {
     if (dies_) throw DeviceLost("gone", "here");
