@@ -41,6 +41,10 @@ Allowance allow(const Request& request, const Limits& limits) {
   check_ids(request.prompt, limits.vocab_size, "the prompt");
   check_each(request.stop_ids, limits.vocab_size, "the list of stop ids");
   sample::validate(request.sampling, limits.vocab_size);
+  if (request.n == 0 || request.n > kMostAnswers) {
+    throw Error(ErrorCode::kUsage, fmt::format("n can't be {}", request.n), {},
+                fmt::format("ask for 1 to {} answers", kMostAnswers));
+  }
   if (request.max_tokens == 0u) {
     throw Error(ErrorCode::kUsage, "max_tokens can't be 0", {}, "ask for at least one token");
   }

@@ -1,9 +1,11 @@
+// From requests to steps. What comes of a step is in commit.cc, what stays of a request in session.cc.
 #include "core/engine/engine.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace backplane::engine {
 namespace {
@@ -19,13 +21,24 @@ std::vector<kv::GroupConfig> group_configs(const Model& model) {
 EngineOptions clamped(EngineOptions options, const Model& model) {
   options.token_budget = std::min(options.token_budget, model.max_step_tokens());
   // Every running sequence has a token in every step, or the last ones would starve.
-  options.max_sequences = std::min(options.max_sequences, options.token_budget);
+  options.max_sequences = std::min({options.max_sequences, options.token_budget, model.max_step_sequences()});
   if (options.max_sequences == 0) {
     throw Error(ErrorCode::kUsage, "an engine needs at least one sequence and one token a step");
   }
   const std::uint64_t made_for = model.shape().max_context;
   options.context = options.context == 0 ? made_for : std::min(options.context, made_for);
+  if (options.long_prompt == 0) options.long_prompt = std::max(1u, options.token_budget / 2);
   return options;
+}
+
+sched::SchedulerOptions scheduler_options(const EngineOptions& options, const Model& model) {
+  // As many rows of logits as are worth 64 MiB, but one for every sequence.
+  constexpr std::uint32_t kMostLogits = 1u << 23;
+  return {.token_budget = options.token_budget,
+          .max_sequences = options.max_sequences,
+          .max_rows = std::max(options.max_sequences, kMostLogits / std::max(1u, model.shape().vocab_size)),
+          .long_prompt = options.long_prompt,
+          .headroom = options.headroom};
 }
 
 // The tokens that end a request's text.
@@ -35,8 +48,22 @@ std::vector<TokenId> end_ids(const Request& request) {
   return ids;
 }
 
-bool contains(const std::vector<TokenId>& ids, TokenId id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
+sample::SamplingParams sampling_of(const Request& request, std::uint32_t answer) {
+  sample::SamplingParams params = request.sampling;
+  params.choice += answer;
+  return params;
+}
+
+// Which of a share's tokens need logits.
+std::vector<std::uint32_t> rows_of(const sched::Share& share) {
+  const sched::Sequence& sequence = *share.sequence;
+  std::vector<std::uint32_t> rows;
+  const std::uint64_t end = sequence.computed + share.tokens;
+  for (std::uint64_t p = std::max(sequence.computed, sequence.rows_begin); p < std::min(end, sequence.rows_end); ++p) {
+    rows.push_back(static_cast<std::uint32_t>(p - sequence.computed));
+  }
+  if (share.logits) rows.push_back(share.tokens - 1);
+  return rows;
 }
 
 }  // namespace
@@ -45,50 +72,72 @@ Engine::Engine(Model& model, EngineOptions options)
     : runner_(model, options.step_records),
       options_(clamped(std::move(options), model)),
       book_(model.page_size(), group_configs(model), options_.token_budget),
+      scheduler_(book_, scheduler_options(options_, model)),
       limits_{.vocab_size = model.shape().vocab_size,
               .context = options_.context,
               .kv_longest = book_.longest(options_.context),
               .has_tokenizer = options_.tokenizer != nullptr} {}
 
 Engine::~Engine() {
-  for (auto& active : requests_) drop(active->sequence);
+  for (auto& [id, answers] : requests_) {
+    for (auto& active : answers) drop(*active);
+  }
   for (auto& [id, conversation] : conversations_) drop(conversation.sequence);
+}
+
+Engine::Active::Active(std::shared_ptr<const Task> from, std::uint32_t number, const EngineOptions& options)
+    : task(std::move(from)),
+      answer(number),
+      sampler(
+          sampling_of(task->request, number),
+          {.prompt = task->request.prompt, .end_ids = end_ids(task->request), .min_tokens = task->request.min_tokens}),
+      text(options.tokenizer, task->request.stop, task->request.include_stop) {
+  ready = false;
+  tokens = task->request.prompt;
+  planned_length = task->allowance.kv_length;
+  order = {.priority = task->request.priority, .arrival = static_cast<std::uint64_t>(task->id), .choice = number};
+  if (task->request.prompt_logprobs) rows_end = tokens.size() - 1;
 }
 
 RequestId Engine::submit(Request request) { return submit(std::move(request), std::nullopt); }
 
 RequestId Engine::submit(Request request, std::optional<ConversationId> conversation) {
   const Allowance allowance = allow(request, limits_);
-  sample::Sampler sampler(request.sampling,
-                          {.prompt = request.prompt, .end_ids = end_ids(request), .min_tokens = request.min_tokens});
-  TextStream text(options_.tokenizer, request.stop, request.include_stop);
-  auto active = std::make_unique<Active>(Active{.id = RequestId{next_id_},
-                                                .request = std::move(request),
-                                                .allowance = allowance,
-                                                .sampler = std::move(sampler),
-                                                .text = std::move(text),
-                                                .sequence = {},
-                                                .conversation = conversation});
-  requests_.reserve(requests_.size() + 1);
-  sched::Sequence& sequence = active->sequence;
-  sequence.tokens = active->request.prompt;
-  sequence.planned_length = allowance.kv_length;
-  if (conversation) {
-    resume(sequence, conversations_.at(*conversation));
-  } else {
-    sequence.kv = book_.open();
+  if (conversation && request.n > 1) {
+    throw Error(ErrorCode::kUsage, "a turn of a conversation has one answer", {}, "ask for n = 1");
   }
-  requests_.push_back(std::move(active));
-  return RequestId{next_id_++};
+  const RequestId id{next_id_};
+  const auto task = std::make_shared<const Task>(Task{id, std::move(request), allowance, conversation});
+  const kv::PrefixIdentity identity{
+      .adapter = 0, .rope = runner_.model().rope_identity(allowance.planned_length), .salt = task->request.cache_salt};
+  Answers& answers = requests_[id];
+  try {
+    answers.push_back(std::make_unique<Active>(task, 0, options_));
+  } catch (...) {
+    requests_.erase(id);
+    throw;
+  }
+  Active& active = *answers.front();
+  if (conversation) {
+    resume(active, identity);
+  } else {
+    active.kv = open_sequence(identity);
+  }
+  scheduler_.add(active);
+  ++next_id_;
+  return id;
+}
+
+SequenceId Engine::open_sequence(const kv::PrefixIdentity& identity) {
+  return options_.prefix_cache ? book_.open(identity) : book_.open();
 }
 
 bool Engine::cancel(RequestId id) {
-  const auto it = std::find_if(requests_.begin(), requests_.end(), [id](const auto& a) { return a->id == id; });
+  const auto it = requests_.find(id);
   if (it == requests_.end()) return false;
-  Event event{.request = id, .text = (*it)->text.flush(), .finish = FinishReason::kCanceled};
-  pending_.push_back(std::move(event));
-  release(**it);
-  requests_.erase(it);
+  const std::size_t before = pending_.size();
+  for (auto& active : it->second) end(*active, FinishReason::kCanceled, nullptr, pending_);
+  remove_finished(std::span(pending_).subspan(before));
   return true;
 }
 
@@ -96,165 +145,125 @@ std::vector<Event> Engine::step() {
   std::vector<Event> events = std::exchange(pending_, {});
   prepare(events);
   if (requests_.empty()) return events;
-  const sched::StepPlan next = plan();
-  if (next.items.empty()) {  // can't be: what an empty cache can't hold was refused
-    const Error error(ErrorCode::kInternal, "a request can't be started although the KV cache is empty");
-    events.push_back(fail(*requests_.front(), error));
-  } else {
-    std::vector<Work> work;
-    for (const sched::PlanItem& item : next.items) {
-      Active& active = *requests_[item.sequence];
-      if (!std::exchange(active.running, true) && active.conversation) note_reuse(active);
-      work.push_back({&active, item.tokens, item.logits});
-    }
-    try {
-      execute(work, next.n_decode, events);
-    } catch (const ModelReplaced&) {  // parts of the work may have been done: their events stand
-      start_over();
-    }
-  }
+  run_next(events);
   remove_finished(events);
+  if (requests_.empty() && conversations_.empty()) {
+    if (const std::string wrong = book_.fault(); !wrong.empty()) log(LogLevel::kError, "engine", "KV pages: {}", wrong);
+  }
   return events;
 }
 
-// Gives those that are next in line their rope row, as far as there are seats. A model has few of them, so none is kept
-// for requests that only wait.
+// Gives those that are next in line their rope row, as far as there are seats, and one more, who may take somebody's
+// seat. A model has few of them, so none is kept for requests that only wait.
 void Engine::prepare(std::vector<Event>& events) {
-  std::uint32_t seats = options_.max_sequences;
-  for (const auto& active : requests_) {
-    if (seats == 0) break;
+  const std::vector<sched::Sequence*> line = scheduler_.next_in_line(std::size_t{scheduler_.free_seats()} + 1);
+  for (sched::Sequence* next : line) {
+    Active& active = static_cast<Active&>(*next);
     try {
-      if (!active->ready && !take_rope_row(*active)) break;
-      --seats;
+      if (!active.ready && !take_rope_row(active)) break;
     } catch (const Error& error) {
-      events.push_back(fail(*active, error));
+      const std::size_t before = events.size();
+      end(active, FinishReason::kError, &error, events);
+      remove_finished(std::span(events).subspan(before));
     }
   }
-  remove_finished(events);
 }
 
-// Of the requests that are ready, the first ones in order of arrival.
-sched::Snapshot Engine::snapshot() const {
-  sched::Snapshot snapshot{.page_size = book_.page_size(),
-                           .token_budget = options_.token_budget,
-                           .max_sequences = options_.max_sequences,
-                           .groups = {},
-                           .sequences = {}};
-  for (std::uint32_t g = 0; g < book_.groups(); ++g) snapshot.groups.push_back({book_.window(g), book_.counts(g).free});
-  for (const auto& active : requests_) {
-    if (!active->ready) break;
-    const sched::Sequence& sequence = active->sequence;
-    std::vector<std::uint32_t> held;
-    for (std::uint32_t g = 0; g < book_.groups(); ++g) held.push_back(book_.live_pages(sequence.kv, g));
-    snapshot.sequences.push_back({.known = sequence.tokens.size(),
-                                  .computed = sequence.computed,
-                                  .planned_length = sequence.planned_length,
-                                  .running = active->running,
-                                  .held = std::move(held)});
+void Engine::run_next(std::vector<Event>& events) {
+  const sched::Schedule& next = scheduler_.next([this] { return reclaim_pages(); });
+  for (sched::Sequence* dropped : next.dropped) release_rope_row(*dropped);
+  if (next.shares.empty()) {  // can't be: what an empty cache can't hold was refused
+    const Error error(ErrorCode::kInternal, "a request can't go on although the KV cache has room");
+    end(*requests_.begin()->second.front(), FinishReason::kError, &error, events);
+    return;
   }
-  return snapshot;
+  for (const sched::Share& share : next.shares) {
+    Active& active = static_cast<Active&>(*share.sequence);
+    if (std::exchange(active.started, true) || !active.task->conversation) continue;
+    const auto it = conversations_.find(*active.task->conversation);
+    if (it != conversations_.end()) it->second.reused = active.computed;
+  }
+  try {
+    execute(next.shares, next.n_decode, events);
+  } catch (const ModelReplaced&) {  // parts of the work may have been done: their events stand
+    start_over();
+  }
 }
 
-sched::StepPlan Engine::plan() {
-  sched::StepPlan plan = plan_step(snapshot());
-  // What is kept only because it may be of use later yields to what is needed now.
-  while (plan.starved && reclaim()) plan = plan_step(snapshot());
-  return plan;
-}
-
-void Engine::execute(const std::vector<Work>& work, std::uint32_t n_decode, std::vector<Event>& events) {
+void Engine::execute(std::span<const sched::Share> shares, std::uint32_t n_decode, std::vector<Event>& events) {
   Logits logits;
   try {
-    logits = run(work, n_decode);
+    logits = run(shares, n_decode);
   } catch (const ModelReplaced&) {
     throw;  // what is left of the work was planned for a cache that is no more
   } catch (const Error& error) {
-    if (work.size() == 1) {
-      events.push_back(fail(*work.front().active, error));
+    if (shares.size() == 1) {
+      end(static_cast<Active&>(*shares.front().sequence), FinishReason::kError, &error, events);
       return;
     }
     // One of them may be the cause, or the step was too much: each alone shows who must end. What the failed step was
     // to write counts for nothing, so each may simply be run again.
-    for (std::size_t i = 0; i < work.size(); ++i) execute({work[i]}, i < n_decode ? 1 : 0, events);
+    for (std::size_t i = 0; i < shares.size(); ++i) execute(shares.subspan(i, 1), i < n_decode ? 1 : 0, events);
     return;
   }
-  commit(work, logits, events);
+  commit(shares, logits, events);
 }
 
-Logits Engine::run(const std::vector<Work>& work, std::uint32_t n_decode) {
+Logits Engine::run(std::span<const sched::Share> shares, std::uint32_t n_decode) {
+  copy_pages(shares);
   std::vector<StepPart> parts;
-  for (const Work& item : work) {
-    const sched::Sequence& sequence = item.active->sequence;
-    if (book_.reserve(sequence.kv, item.tokens) != kv::Reservation::kReserved) {
-      throw Error(ErrorCode::kInternal, "the KV cache ran out of pages that had been promised");
+  parts.reserve(shares.size());
+  for (const sched::Share& share : shares) {
+    parts.push_back({.sequence = share.sequence, .tokens = share.tokens, .rows = rows_of(share)});
+  }
+  build_step(book_, parts, n_decode, step_);
+  return runner_.run(step_);
+}
+
+// Of pages that are shared and now written, those who write get their own.
+void Engine::copy_pages(std::span<const sched::Share> shares) {
+  for (std::uint32_t g = 0; g < book_.groups(); ++g) {
+    std::vector<std::int32_t> from, to;
+    for (const sched::Share& share : shares) {
+      for (const kv::PageCopy& copy : book_.copies(share.sequence->kv)) {
+        if (copy.group != g) continue;
+        from.push_back(copy.from.value);
+        to.push_back(copy.to.value);
+      }
     }
-    parts.push_back({.sequence = &sequence, .tokens = item.tokens, .rows = {}});
-    if (item.logits) parts.back().rows.push_back(item.tokens - 1);
+    if (from.empty()) continue;
+    runner_.model().copy_pages(g, from, to);
+    pages_copied_ += from.size();
   }
-  return runner_.run(build_step(book_, parts, n_decode));
+  for (const sched::Share& share : shares) book_.copied(share.sequence->kv);
 }
 
-void Engine::commit(const std::vector<Work>& work, const Logits& logits, std::vector<Event>& events) {
-  std::uint32_t row = 0;
-  for (const Work& item : work) {
-    sched::Sequence& sequence = item.active->sequence;
-    book_.append(sequence.kv, item.tokens);
-    sequence.computed += item.tokens;
-    if (!item.logits) continue;
-    try {
-      events.push_back(advance(*item.active, logits.row(row++)));
-    } catch (const Error& error) {  // of this row only
-      events.push_back(fail(*item.active, error));
-    }
-  }
-}
-
-Event Engine::advance(Active& active, std::span<const double> logits) {
-  const Request& request = active.request;
-  Event event{.request = active.id, .token = active.sampler.sample(logits), .text = {}};
-  if (request.top_logprobs) {
-    sample::TokenReport report = sample::report_token(logits, event.token, *request.top_logprobs);
-    event.logprob = report.logprob;
-    event.top = std::move(report.top);
-  }
-  active.sequence.tokens.push_back(event.token);
-  active.sampler.accept(event.token);
-  ++active.generated;
-  if (contains(request.stop_ids, event.token) || (!request.ignore_eos && contains(request.eos_ids, event.token))) {
-    event.finish = FinishReason::kStop;  // the token itself is no part of the text
-  } else {
-    event.text = active.text.push(event.token, active.generated > request.min_tokens);
-    if (active.text.stopped()) {
-      event.finish = FinishReason::kStop;
-    } else if (active.generated == active.allowance.max_tokens) {
-      event.finish = FinishReason::kLength;
-    }
-  }
-  if (event.finish != FinishReason::kNone) event.text += active.text.flush();
-  return event;
-}
-
-Event Engine::fail(Active& active, const Error& error) {
-  Event event{.request = active.id, .text = active.text.flush(), .finish = FinishReason::kError};
-  event.error = error;
-  return event;
-}
-
-void Engine::remove_finished(const std::vector<Event>& events) {
+void Engine::remove_finished(std::span<const Event> events) {
   for (const Event& event : events) {
     if (event.finish == FinishReason::kNone) continue;
-    const auto it =
-        std::find_if(requests_.begin(), requests_.end(), [&](const auto& a) { return a->id == event.request; });
-    if (it == requests_.end()) continue;  // canceled before
-    release(**it);
-    requests_.erase(it);
+    const auto request = requests_.find(event.request);
+    if (request == requests_.end()) continue;  // canceled before
+    std::erase_if(request->second, [&](const auto& active) {
+      if (active->answer != event.answer) return false;
+      release(*active);
+      return true;
+    });
+    if (request->second.empty()) requests_.erase(request);
   }
 }
 
 // The contents of all pages are gone. Requests keep what they know, and catch up; what conversations kept is of no use.
 void Engine::start_over() {
-  for (auto& active : requests_) active->sequence.computed = book_.truncate(active->sequence.kv, 0);
+  scheduler_.start_over();
   for (auto& [id, conversation] : conversations_) drop(conversation.sequence);
+}
+
+EngineStats Engine::stats() const {
+  return {.running = scheduler_.running(),
+          .waiting = scheduler_.waiting(),
+          .preempted = scheduler_.counts().preempted,
+          .pages_copied = pages_copied_,
+          .prefix = book_.prefix_counts()};
 }
 
 }  // namespace backplane::engine

@@ -40,6 +40,7 @@ void require_idle(const Engine& engine) {
 Generation generate(Engine& engine, Request request, const TokenCallback& on_event,
                     const std::atomic<bool>* interrupt) {
   require_idle(engine);
+  if (request.n != 1) throw Error(ErrorCode::kUsage, "several answers were asked for where one is taken");
   return follow(engine, engine.submit(std::move(request)), on_event, interrupt);
 }
 

@@ -36,113 +36,112 @@ void Engine::close_conversation(ConversationId id) {
   conversations_.erase(it);
 }
 
-// Gives the sequence what is left of the conversation's last turn, as far as it begins with the same tokens. It keeps
+// Gives the request what is left of its conversation's last turn, as far as it begins with the same tokens. It keeps
 // the rope row of that turn until it gets its own.
-void Engine::resume(sched::Sequence& sequence, Conversation& conversation) {
+void Engine::resume(Active& active, const kv::PrefixIdentity& identity) {
+  Conversation& conversation = conversations_.at(*active.task->conversation);
   sched::Sequence& kept = conversation.sequence;
+  // What was computed with other rope factors, or under another salt, is another text.
+  if (kept.kv.valid() && conversation.identity != identity) drop(kept);
   if (!kept.kv.valid()) {
-    sequence.kv = book_.open();
+    active.kv = open_sequence(identity);
   } else {
     const auto shared =
-        std::mismatch(sequence.tokens.begin(), sequence.tokens.end(), kept.tokens.begin(), kept.tokens.end());
-    auto same = static_cast<std::uint64_t>(shared.first - sequence.tokens.begin());
-    same = std::min<std::uint64_t>(same, sequence.tokens.size() - 1);  // the last token's logits are wanted
-    sequence.computed = book_.truncate(kept.kv, same);
-    sequence.kv = kept.kv;
-    sequence.rope_row = kept.rope_row;
+        std::mismatch(active.tokens.begin(), active.tokens.end(), kept.tokens.begin(), kept.tokens.end());
+    auto same = static_cast<std::uint64_t>(shared.first - active.tokens.begin());
+    same = std::min<std::uint64_t>(same, active.tokens.size() - 1);  // the last token's logits are wanted
+    if (active.rows_end > 0) same = 0;                               // and those of all others
+    active.computed = book_.truncate(kept.kv, same);
+    active.kv = kept.kv;
+    active.rope_row = kept.rope_row;
     kept = {};
   }
+  conversation.identity = identity;
   conversation.busy = true;
   conversation.reused = 0;
 }
 
 // False when the request must wait for one that holds the rope row it needs.
 bool Engine::take_rope_row(Active& active) {
-  sched::Sequence& sequence = active.sequence;
   std::int32_t row = -1;
   while (row < 0) {
     try {
-      row = runner_.model().acquire_rope_row(active.allowance.planned_length);
+      row = runner_.model().acquire_rope_row(active.task->allowance.planned_length);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kCapacity) throw;
-      if (sequence.rope_row >= 0) {
-        forget(sequence);
-      } else if (!reclaim()) {
-        if (std::any_of(requests_.begin(), requests_.end(), [](const auto& a) { return a->ready; })) return false;
+      if (active.rope_row >= 0) {
+        scheduler_.forget(active);
+        release_rope_row(active);
+      } else if (!reclaim_rope_row(active)) {
+        if (scheduler_.running() > 0 || scheduler_.next_in_line(1).front() != &active) return false;
         throw;
       }
     }
   }
-  if (sequence.rope_row == row) {
-    runner_.model().release_rope_row(row);  // of the two references that it has now
-  } else {
-    forget(sequence);  // the keys in the cache were turned by other angles
-    sequence.rope_row = row;
-  }
+  release_rope_row(active);  // of the two references that it has now, or one it can't use
+  active.rope_row = row;
   active.ready = true;
   return true;
 }
 
-void Engine::note_reuse(const Active& active) {
-  const auto it = conversations_.find(*active.conversation);
-  if (it != conversations_.end()) it->second.reused = active.sequence.computed;
+void Engine::release_rope_row(sched::Sequence& sequence) {
+  if (sequence.rope_row >= 0) runner_.model().release_rope_row(std::exchange(sequence.rope_row, -1));
 }
 
 // The end of a request, however it ended.
 void Engine::release(Active& active) {
-  sched::Sequence& sequence = active.sequence;
-  const auto it = active.conversation ? conversations_.find(*active.conversation) : conversations_.end();
+  scheduler_.remove(active);
+  const auto& id = active.task->conversation;
+  const auto it = id ? conversations_.find(*id) : conversations_.end();
   if (it == conversations_.end()) {
-    drop(sequence);
+    drop(active);
     return;
   }
   it->second.busy = false;
   it->second.used = ++clock_;
-  if (sequence.computed == 0) {
-    drop(sequence);
+  if (active.computed == 0) {
+    drop(active);
     return;
   }
-  book_.truncate(sequence.kv, sequence.computed);  // pages of a step that didn't succeed
-  sequence.tokens.resize(sequence.computed);
-  it->second.sequence = std::exchange(sequence, {});
+  book_.truncate(active.kv, active.computed);  // pages of a step that didn't succeed
+  active.tokens.resize(active.computed);
+  it->second.sequence = std::exchange(static_cast<sched::Sequence&>(active), {});
 }
 
-// Gives up what the sequence has in the cache, and its rope row.
-void Engine::forget(sched::Sequence& sequence) {
-  sequence.computed = book_.truncate(sequence.kv, 0);
-  if (sequence.rope_row >= 0) runner_.model().release_rope_row(std::exchange(sequence.rope_row, -1));
-}
-
+// Gives up all that the sequence has.
 void Engine::drop(sched::Sequence& sequence) {
   if (!sequence.kv.valid()) return;
-  forget(sequence);
+  release_rope_row(sequence);
   book_.free(sequence.kv);
   sequence = {};
 }
 
-// Frees the pages of the session idle for longest, else of the last waiting request that brought some along (but not of
-// the first, for which they are wanted). False when there are none.
-bool Engine::reclaim() {
+// Frees what the session idle for longest has. False when none has anything.
+bool Engine::reclaim_pages() {
   Conversation* oldest = nullptr;
   for (auto& [id, conversation] : conversations_) {
     if (conversation.sequence.kv.valid() && (!oldest || conversation.used < oldest->used)) oldest = &conversation;
   }
-  if (oldest) {
-    drop(oldest->sequence);
-    return true;
-  }
-  const auto first = std::find_if(requests_.begin(), requests_.end(), [](const auto& a) { return !a->running; });
-  for (auto it = requests_.end(); it != first && --it != first;) {
-    sched::Sequence& sequence = (*it)->sequence;
-    if (sequence.computed == 0) continue;
-    if ((*it)->ready) {
-      sequence.computed = book_.truncate(sequence.kv, 0);
-    } else {
-      forget(sequence);
+  if (oldest) drop(oldest->sequence);
+  return oldest != nullptr;
+}
+
+// Takes a rope row from who only waits: from an idle session, else from the last request behind the one that wants it.
+// False when none of them has one.
+bool Engine::reclaim_rope_row(const Active& wanted) {
+  if (reclaim_pages()) return true;
+  sched::Sequence* last = nullptr;
+  for (auto& [id, answers] : requests_) {
+    for (auto& active : answers) {
+      const bool behind = !active->running && active->order > wanted.order;
+      if (behind && active->rope_row >= 0 && (!last || active->order > last->order)) last = active.get();
     }
-    return true;
   }
-  return false;
+  if (!last) return false;
+  scheduler_.forget(*last);
+  release_rope_row(*last);
+  last->ready = false;
+  return true;
 }
 
 }  // namespace backplane::engine

@@ -20,5 +20,7 @@ struct StepPart {
 
 // Requires: the slots of every part are reserved in the book; the first n_decode parts decode.
 sched::Step build_step(const kv::KvBook& book, std::span<const StepPart> parts, std::uint32_t n_decode);
+// The same into arrays that have been used before: from step to step they keep their memory.
+void build_step(const kv::KvBook& book, std::span<const StepPart> parts, std::uint32_t n_decode, sched::Step& step);
 
 }  // namespace backplane::engine

@@ -244,10 +244,10 @@ TEST(Engine, CancelFreesPagesAtOnceInAnyState) {
   collect(outcomes, engine.step());
   EXPECT_EQ(engine.requests(), 4u);
   for (const RequestId id : {prefilling, queued, decoding}) {
-    const std::uint32_t before = engine.pages(0).free;
+    const std::uint32_t before = engine.pages(0).available();
     EXPECT_TRUE(engine.cancel(id));
     EXPECT_FALSE(engine.cancel(id));
-    EXPECT_EQ(engine.pages(0).free > before, id != queued);
+    EXPECT_EQ(engine.pages(0).available() > before, id != queued);
   }
   EXPECT_EQ(engine.pages(0).held, 1u);
   for (int i = 0; i < 50 && !engine.idle(); ++i) {

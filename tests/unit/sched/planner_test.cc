@@ -2,156 +2,284 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "core/kv/kv_book.h"
-
 namespace backplane::sched {
 namespace {
 
-using Items = std::vector<PlanItem>;
-
-SnapshotSequence running(std::uint64_t known, std::uint64_t computed, std::uint64_t planned, std::uint32_t held) {
-  return {.known = known, .computed = computed, .planned_length = planned, .running = true, .held = {held}};
-}
-SnapshotSequence waiting(std::uint64_t known, std::uint64_t planned) {
-  return {.known = known, .computed = 0, .planned_length = planned, .running = false, .held = {0}};
-}
-Snapshot snapshot(std::uint32_t free_pages, std::vector<SnapshotSequence> sequences, std::uint32_t budget = 8) {
-  return {.page_size = 4,
-          .token_budget = budget,
-          .max_sequences = 4,
-          .groups = {{0, free_pages}},
-          .sequences = std::move(sequences)};
-}
-
-TEST(Planner, HasNothingToDoWithoutSequences) {
-  const StepPlan plan = plan_step(snapshot(5, {}));
-  EXPECT_TRUE(plan.items.empty());
-  EXPECT_FALSE(plan.starved);
-}
-
-TEST(Planner, FillsDecodesFirstThenPromptsUpToTheBudget) {
-  const StepPlan plan = plan_step(snapshot(5, {running(30, 4, 32, 8), running(9, 8, 12, 3), waiting(6, 7)}));
-  EXPECT_EQ(plan.items, (Items{{1, 1, true}, {0, 7, false}}));
-  EXPECT_EQ(plan.n_decode, 1u);
-}
-
-TEST(Planner, PutsChunksOfSeveralPromptsIntoOneStep) {
-  const StepPlan plan = plan_step(snapshot(5, {waiting(3, 4), waiting(4, 4), waiting(9, 9)}));
-  EXPECT_EQ(plan.items, (Items{{0, 3, true}, {1, 4, true}, {2, 1, false}}));
-  EXPECT_EQ(plan.n_decode, 0u);
-}
-
-TEST(Planner, TheLastTokenOfAPromptIsADecodeLikeAnyOther) {
-  const StepPlan plan = plan_step(snapshot(5, {running(9, 8, 12, 3), running(20, 19, 24, 6)}));
-  EXPECT_EQ(plan.items, (Items{{0, 1, true}, {1, 1, true}}));
-  EXPECT_EQ(plan.n_decode, 2u);
-}
-
-TEST(Planner, AdmitsNoMoreThanThePoolCanPromise) {
-  // The running one holds 1 page and was promised 3; 3 of the 5 free ones are left for others.
-  const auto busy = running(3, 2, 12, 1);
-  EXPECT_EQ(plan_step(snapshot(5, {busy, waiting(2, 12)})).items.size(), 2u);
-  const StepPlan plan = plan_step(snapshot(5, {busy, waiting(2, 13)}));
-  EXPECT_EQ(plan.items.size(), 1u);
-  EXPECT_TRUE(plan.starved);
-}
-
-TEST(Planner, NoneOvertakesOneThatDoesNotFit) {
-  const StepPlan plan = plan_step(snapshot(4, {running(3, 2, 8, 1), waiting(2, 16), waiting(1, 1)}));
-  EXPECT_EQ(plan.items, (Items{{0, 1, true}}));
-  EXPECT_TRUE(plan.starved);
-}
-
-TEST(Planner, CountsThePagesAWaitingSequenceAlreadyHolds) {
-  SnapshotSequence resumed = waiting(14, 16);
-  resumed.computed = 12;
-  resumed.held = {3};
-  EXPECT_EQ(plan_step(snapshot(1, {resumed})).items, (Items{{0, 2, true}}));
-  EXPECT_TRUE(plan_step(snapshot(0, {resumed})).starved);
-}
-
-TEST(Planner, KeepsToTheSeats) {
-  Snapshot s = snapshot(50, {waiting(1, 1), waiting(1, 1), waiting(1, 1)});
-  s.max_sequences = 2;
-  EXPECT_EQ(plan_step(s).items.size(), 2u);
-  EXPECT_FALSE(plan_step(s).starved);
-}
-
-TEST(Planner, EveryGroupMustFit) {
-  Snapshot s = snapshot(50, {waiting(16, 40)});
-  s.groups.push_back({.window = 6, .free_pages = 5});
-  s.sequences[0].held = {0, 0};
-  EXPECT_EQ(plan_step(s).items.size(), 1u);  // 10 pages of full attention; never more than 4 or 5 behind the window
-  s.groups[1].free_pages = 2;
-  EXPECT_TRUE(plan_step(s).starved);
-}
-
-// Whole lives in pools of a few pages: with what the planner admits no reservation ever fails, budgets hold, the order
-// of arrival holds, and every request ends.
-TEST(Planner, WorkloadsInTinyPoolsAlwaysEnd) {
-  struct Request {
-    std::uint64_t known, computed, end;  // `end` tokens are known when it is done
-    SequenceId kv;
-    bool running, done;
-  };
-  std::mt19937 random(23);
-  const auto pick = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
-  for (int round = 0; round < 400; ++round) {
-    const std::uint32_t page = 1 + pick(4), budget = 1 + pick(9), window = 1 + pick(7);
-    kv::KvBook book(page, {{0, 5}, {window, 5 + (window + budget) / page}}, budget);
-    std::vector<Request> requests(1 + pick(8));
-    for (Request& r : requests) {
-      const std::uint64_t room = book.longest(5 * page);
-      r = {1 + pick(static_cast<std::uint32_t>(room)), 0, 0, book.open(), false, false};
-      r.end = r.known + 1 + pick(static_cast<std::uint32_t>(room - r.known + 1));
-    }
-    for (int step = 0;; ++step) {
-      ASSERT_LT(step, 2000) << "livelock in round " << round;
-      Snapshot s{
-          .page_size = page, .token_budget = budget, .max_sequences = 1 + round % 5u, .groups = {}, .sequences = {}};
-      for (std::uint32_t g = 0; g < 2; ++g) s.groups.push_back({book.window(g), book.counts(g).free});
-      std::vector<std::size_t> alive;
-      for (std::size_t i = 0; i < requests.size(); ++i) {
-        const Request& r = requests[i];
-        if (r.done) continue;
-        alive.push_back(i);
-        s.sequences.push_back(
-            {r.known, r.computed, r.end - 1, r.running, {book.live_pages(r.kv, 0), book.live_pages(r.kv, 1)}});
-      }
-      if (alive.empty()) break;
-      const StepPlan plan = plan_step(s);
-      ASSERT_FALSE(plan.items.empty());
-      std::uint32_t tokens = 0;
-      for (std::size_t k = 0; k < plan.items.size(); ++k) {
-        const PlanItem& item = plan.items[k];
-        Request& r = requests[alive[item.sequence]];
-        ASSERT_GE(item.tokens, 1u);
-        ASSERT_LE(r.computed + item.tokens, r.known);
-        ASSERT_EQ(item.logits, r.computed + item.tokens == r.known);
-        ASSERT_TRUE(k >= plan.n_decode || (r.running && r.known - r.computed == 1));
-        ASSERT_EQ(book.reserve(r.kv, item.tokens), kv::Reservation::kReserved);
-        book.append(r.kv, item.tokens);
-        r.running = true;
-        r.computed += item.tokens;
-        tokens += item.tokens;
-        if (item.logits && ++r.known == r.end) r.done = true;
-        if (r.done) book.free(r.kv);
-      }
-      ASSERT_LE(tokens, budget);
-      bool waits = false;  // the running ones are the first to have arrived
-      std::uint32_t seats = 0;
-      for (const Request& r : requests) {
-        if (r.done) continue;
-        ASSERT_FALSE(waits && r.running);
-        waits |= !r.running;
-        seats += r.running;
-      }
-      ASSERT_LE(seats, s.max_sequences);
-    }
-    for (std::uint32_t g = 0; g < 2; ++g) ASSERT_EQ(book.counts(g).free, book.counts(g).total);
+// A snapshot with pages of 4 tokens in one group, and a plan of it.
+class Planner : public testing::Test {
+ protected:
+  SnapshotSequence& running(std::uint64_t known, std::uint64_t computed, std::uint64_t planned = 0) {
+    return add({.running = true, .known = known, .computed = computed, .planned_length = std::max(planned, known)},
+               static_cast<std::uint32_t>((computed + 3) / 4));
   }
+  SnapshotSequence& waiting(std::uint64_t known, std::uint64_t planned = 0) {
+    return add({.known = known, .planned_length = std::max(planned, known)}, 0);
+  }
+  // With the pages of its first tokens in the cache, `idle` of which nobody holds.
+  SnapshotSequence& found(std::uint64_t known, std::uint64_t computed, std::uint32_t idle) {
+    SnapshotSequence& s =
+        add({.known = known, .computed = computed, .planned_length = known}, static_cast<std::uint32_t>(computed / 4));
+    s_.pages.back().idle = idle;
+    return s;
+  }
+  SnapshotSequence& keeper(std::uint64_t known, std::uint64_t computed) {
+    return add({.keeps_pages = true, .known = known, .computed = computed, .planned_length = known},
+               static_cast<std::uint32_t>((computed + 3) / 4));
+  }
+
+  StepPlan plan(std::uint32_t available) {
+    s_.groups[0].available = available;
+    return plan_step(s_);
+  }
+  using Tokens = std::vector<std::pair<std::size_t, std::uint32_t>>;  // sequence and tokens
+  static Tokens tokens(const StepPlan& plan) {
+    Tokens out;
+    for (const PlanItem& item : plan.items) out.emplace_back(item.sequence, item.tokens);
+    return out;
+  }
+
+  Snapshot s_{.page_size = 4,
+              .token_budget = 8,
+              .max_sequences = 4,
+              .max_rows = 8,
+              .long_prompt = 0,
+              .headroom = 0,
+              .admits = true,
+              .groups = {{}},
+              .sequences = {},
+              .pages = {}};
+
+ private:
+  SnapshotSequence& add(SnapshotSequence sequence, std::uint32_t held) {
+    s_.pages.push_back({held, 0});
+    return s_.sequences.emplace_back(sequence);
+  }
+};
+
+TEST_F(Planner, HasNothingToDoWithoutSequences) {
+  const StepPlan p = plan(5);
+  EXPECT_TRUE(p.items.empty());
+  EXPECT_FALSE(p.victim);
+  EXPECT_FALSE(p.short_of_pages);
+}
+
+TEST_F(Planner, FillsDecodesFirstThenPromptsUpToTheBudget) {
+  running(30, 4);
+  running(9, 8);
+  waiting(6);
+  const StepPlan p = plan(20);
+  EXPECT_EQ(p.items, (std::vector<PlanItem>{{1, 1, 1, true}, {0, 7, 0, false}}));
+  EXPECT_EQ(p.n_decode, 1u);
+  EXPECT_FALSE(p.short_of_pages);
+}
+
+TEST_F(Planner, PutsChunksOfSeveralPromptsIntoOneStep) {
+  waiting(3);
+  waiting(4);
+  waiting(9);
+  const StepPlan p = plan(5);
+  EXPECT_EQ(p.items, (std::vector<PlanItem>{{0, 3, 1, true}, {1, 4, 1, true}, {2, 1, 0, false}}));
+  EXPECT_EQ(p.n_decode, 0u);
+}
+
+TEST_F(Planner, TheLastTokenOfAPromptIsADecodeLikeAnyOther) {
+  running(9, 8);
+  running(20, 19);
+  found(5, 4, 1);
+  waiting(1);
+  const StepPlan p = plan(9);
+  EXPECT_EQ(tokens(p), (Tokens{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(p.n_decode, 3u) << "a first token follows none";
+}
+
+TEST_F(Planner, PromisesWhatIsKnownAndTheHeadroom) {
+  running(3, 2, 20);  // has 1 page
+  waiting(5, 20);
+  EXPECT_EQ(plan(2).items.size(), 2u);
+  EXPECT_EQ(plan(1).items.size(), 1u);
+  EXPECT_TRUE(plan(1).short_of_pages);
+  s_.headroom = 4;  // 7 and 9 tokens: 1 page and 3 pages
+  EXPECT_EQ(plan(4).items.size(), 2u);
+  EXPECT_EQ(plan(3).items.size(), 1u);
+  s_.headroom = Snapshot::kNever;  // 5 pages each
+  EXPECT_EQ(plan(9).items.size(), 2u);
+  EXPECT_EQ(plan(8).items.size(), 1u);
+}
+
+TEST_F(Planner, NoneOvertakesOneThatDoesNotFit) {
+  running(3, 2);
+  waiting(16);
+  waiting(1);
+  const StepPlan p = plan(3);
+  EXPECT_EQ(tokens(p), (Tokens{{0, 1}}));
+  EXPECT_TRUE(p.short_of_pages);
+  EXPECT_FALSE(p.wants_more);
+}
+
+TEST_F(Planner, WhatIsInTheCacheCostsOnlyWhatNobodyHolds) {
+  found(14, 12, 0);
+  EXPECT_EQ(tokens(plan(1)), (Tokens{{0, 2}}));
+  EXPECT_TRUE(plan(0).items.empty());
+  s_.pages[0].idle = 3;
+  EXPECT_TRUE(plan(3).items.empty());
+  EXPECT_EQ(tokens(plan(4)), (Tokens{{0, 2}}));
+}
+
+TEST_F(Planner, KeepsToTheSeats) {
+  for (int i = 0; i < 3; ++i) waiting(1);
+  s_.max_sequences = 2;
+  EXPECT_EQ(plan(50).items.size(), 2u);
+  EXPECT_FALSE(plan(50).short_of_pages);
+  EXPECT_FALSE(plan(50).wants_more);
+}
+
+TEST_F(Planner, AsksForMoreWhileThereIsRoom) {
+  waiting(1);
+  EXPECT_TRUE(plan(50).wants_more);
+  waiting(7);
+  EXPECT_FALSE(plan(50).wants_more) << "the budget is used up";
+}
+
+TEST_F(Planner, EveryGroupMustFit) {
+  waiting(16, 40);
+  s_.headroom = Snapshot::kNever;
+  s_.groups = {{0, 10}, {6, 4}};
+  s_.pages = {{}, {}};
+  EXPECT_EQ(plan(10).items.size(), 1u);  // 10 pages of full attention; behind the window never more than 4
+  EXPECT_TRUE(plan(9).items.empty());
+  s_.groups[1].available = 3;
+  EXPECT_TRUE(plan(10).items.empty());
+}
+
+TEST_F(Planner, PreemptsTheLastOneWhenAnEarlierOneLacksAPage) {
+  running(9, 8);
+  running(5, 3);
+  running(6, 5);
+  StepPlan p = plan(0);
+  EXPECT_EQ(p.victim, 2u);
+  EXPECT_TRUE(p.items.empty());
+  EXPECT_TRUE(p.short_of_pages);
+  s_.pages[2].held = 0;  // it has nothing to give
+  EXPECT_EQ(plan(0).victim, 1u);
+  EXPECT_FALSE(plan(1).victim);
+}
+
+TEST_F(Planner, APromptTakesFewerTokensRatherThanAnothersPages) {
+  running(30, 6);
+  running(6, 5);
+  EXPECT_EQ(tokens(plan(1)), (Tokens{{1, 1}, {0, 6}}));
+  EXPECT_EQ(tokens(plan(0)), (Tokens{{1, 1}, {0, 2}})) << "its last page has room for two";
+  s_.sequences[0].computed = 8;
+  EXPECT_EQ(plan(0).victim, 1u);
+}
+
+TEST_F(Planner, TheLastOneWaitsForItsPage) {
+  running(6, 5);
+  running(9, 8);
+  const StepPlan p = plan(0);
+  EXPECT_FALSE(p.victim);
+  EXPECT_EQ(tokens(p), (Tokens{{0, 1}}));
+  EXPECT_TRUE(p.short_of_pages);
+}
+
+TEST_F(Planner, WhoOnlyWaitsGivesItsPagesFirst) {
+  keeper(9, 4);
+  running(9, 8);
+  running(6, 5);
+  keeper(9, 4).ready = false;
+  EXPECT_EQ(plan(0).victim, 3u);
+  s_.sequences.pop_back();
+  s_.pages.pop_back();
+  EXPECT_EQ(plan(0).victim, 0u) << "although it would come first";
+}
+
+TEST_F(Planner, WhenNobodyRunsThoseBehindYieldToTheFirst) {
+  waiting(20);
+  keeper(9, 8);
+  keeper(9, 8).ready = false;
+  StepPlan p = plan(3);
+  EXPECT_EQ(p.victim, 2u);
+  running(3, 1);
+  EXPECT_FALSE(plan(3).victim) << "somebody will end";
+}
+
+TEST_F(Planner, AStepThatPreemptsAdmitsNothing) {
+  running(6, 5);
+  waiting(1);
+  EXPECT_EQ(plan(9).items.size(), 2u);
+  s_.admits = false;
+  EXPECT_EQ(plan(9).items.size(), 1u);
+  EXPECT_FALSE(plan(9).wants_more);
+}
+
+TEST_F(Planner, ASharedPageTakesACopy) {
+  running(7, 6).shared_tail = true;
+  EXPECT_TRUE(plan(0).items.empty());
+  EXPECT_EQ(tokens(plan(1)), (Tokens{{0, 1}}));
+  s_.sequences[0].known = 20;
+  s_.sequences[0].planned_length = 20;
+  EXPECT_EQ(tokens(plan(2)), (Tokens{{0, 6}})) << "two in the copy, four in another page";
+  s_.sequences[0].known = 7;
+  s_.sequences[0].planned_length = 7;
+  waiting(8);
+  EXPECT_EQ(plan(3).items.size(), 2u);
+  EXPECT_EQ(plan(2).items.size(), 1u) << "the copy has been promised";
+}
+
+TEST_F(Planner, ALongPromptSharesWithShortOnes) {
+  s_.long_prompt = 4;
+  running(6, 5);
+  running(40, 0);
+  running(3, 0);
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 1}, {1, 4}, {2, 3}})) << "half of 7, and what the short one leaves";
+  running(3, 0);
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 1}, {1, 3}, {2, 3}, {3, 1}}));
+}
+
+TEST_F(Planner, ShortOnesOvertakeWaitingLongOnes) {
+  s_.long_prompt = 4;
+  running(40, 0);
+  waiting(40);
+  waiting(2);
+  waiting(40);
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 6}, {2, 2}}));
+  s_.sequences[0].computed = 36;
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 4}, {1, 2}, {2, 2}})) << "the first one is no longer long";
+  s_.sequences[0].computed = 0;
+  s_.sequences[1].computed = 36;
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 4}, {1, 4}})) << "nor is one that is mostly in the cache";
+}
+
+TEST_F(Planner, KeepsToTheRows) {
+  s_.max_rows = 4;
+  running(6, 5);
+  SnapshotSequence& scored = running(9, 0);
+  scored.rows_end = 8;
+  running(7, 4);
+  const StepPlan p = plan(50);
+  EXPECT_EQ(p.items, (std::vector<PlanItem>{{0, 1, 1, true}, {1, 3, 3, false}, {2, 2, 0, false}}));
+  s_.sequences[1].rows_begin = 5;  // up to there it has been scored before
+  EXPECT_EQ(plan(50).items[1], (PlanItem{1, 7, 2, false}));
+  s_.sequences[1].known = 7;
+  s_.sequences[1].rows_end = 6;
+  EXPECT_EQ(plan(50).items[1], (PlanItem{1, 7, 2, true})) << "one of the prompt's and the last";
+}
+
+TEST_F(Planner, ALowerPriorityYieldsItsSeatAndItsPages) {
+  s_.max_sequences = 2;
+  waiting(5).priority = -1;
+  running(6, 5);
+  running(6, 5).priority = 7;
+  EXPECT_EQ(plan(50).victim, 2u) << "the seat";
+  s_.max_sequences = 4;
+  EXPECT_EQ(plan(1).victim, 2u) << "the pages";
+  EXPECT_FALSE(plan(2).victim);
+  s_.sequences[0].priority = 7;
+  std::swap(s_.sequences[0], s_.sequences[2]);
+  std::swap(s_.pages[0], s_.pages[2]);
+  s_.max_sequences = 2;
+  EXPECT_FALSE(plan(50).victim) << "equal priorities wait";
+  EXPECT_EQ(plan(50).items.size(), 2u);
 }
 
 }  // namespace
