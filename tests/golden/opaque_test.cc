@@ -40,7 +40,7 @@ void check_case(engine::Model& model, const GoldenCase& c, double tolerance, con
 }
 
 TEST(OpaqueGoldenTest, LogitsEqualTheReferences) {
-  const auto forms = test::golden_forms("^(gpt2|llama|mistral|qwen2|qwen3$|synth|tiny_gpt2)");
+  const auto forms = test::golden_forms("^(gpt2|llama|mistral|qwen2|qwen3$|stories260K|synth|tiny_gpt2)");
   if (forms.empty()) GTEST_SKIP() << "no shared data";
   const auto reference = test::open_device("cpu:f32");
   for (const GoldenForm& form : forms) {

@@ -56,6 +56,7 @@ TEST(OpaqueFaultTest, RefusesOneQuestion) {
   EXPECT_FALSE(second.yes);
   EXPECT_EQ(second.reason, "an injected no");
   EXPECT_TRUE(rig.device().supports(query).yes);
+  EXPECT_EQ(rig.report.questions, 3u);
 }
 
 TEST(OpaqueFaultTest, WorkTakesAsLongAsAsked) {
