@@ -106,37 +106,6 @@ std::vector<std::int64_t> seen_slots(const OpRun& run, const bp_attention_args& 
   return slots;
 }
 
-// For one token and head; the result to compare with is the reference's, this is for the magnitudes.
-void bound_row(const Arithmetic& a, const bp_attention_args& args, const double* query, const KvValues& kv,
-               std::int64_t kv_head, const std::vector<std::int64_t>& slots, std::optional<double> sink,
-               const double* out, double* bound) {
-  const std::int64_t dim = kv.k.columns(), value_dim = kv.v.columns();
-  std::vector<double> scores;
-  double reach = 0, largest = sink.value_or(-1e300);
-  for (const std::int64_t slot : slots) {
-    const double* key = kv.k.row(slot * args.kv_heads + kv_head);
-    double score = 0, magnitude = 0;
-    for (std::int64_t d = 0; d < dim; ++d) {
-      score += query[d] * key[d];
-      magnitude += std::fabs(query[d] * key[d]);
-    }
-    score *= args.scale;
-    reach = std::max(reach, magnitude * std::fabs(args.scale));
-    if (args.softcap > 0) score = args.softcap * std::tanh(score / args.softcap);
-    scores.push_back(score);
-    largest = std::max(largest, score);
-  }
-  double sum = sink ? std::exp(*sink - largest) : 0;
-  for (double& score : scores) sum += score = std::exp(score - largest);
-  for (std::int64_t d = 0; d < value_dim; ++d) {
-    double spread = 0;
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      spread += scores[i] / sum * std::fabs(kv.v.row(slots[i] * args.kv_heads + kv_head)[d]);
-    }
-    bound[d] = conformance::attention_bound(a, out[d], reach, spread, static_cast<std::int64_t>(slots.size()));
-  }
-}
-
 Array attention(const Arithmetic& a, const OpRun& run) {
   const auto& args = args_of<bp_attention_args>(run);
   const Array& q = run.values.before[0];
@@ -151,9 +120,15 @@ Array attention(const Arithmetic& a, const OpRun& run) {
       const auto slots = seen_slots(run, args, b, run.step.pos[static_cast<std::size_t>(t)]);
       for (std::int64_t h = 0; h < heads; ++h) {
         const std::int64_t row = (t - first_row) * heads + h;
-        const auto sink = sinks.data.empty() ? std::nullopt : std::optional(sinks.data[static_cast<std::size_t>(h)]);
-        bound_row(a, args, q.row(t * heads + h), *run.kv, h / (heads / args.kv_heads), slots, sink,
-                  run.values.out.row(row), bound.row(row));
+        conformance::AttentionTerms terms{{},           {}, run.kv->k.columns(), run.kv->v.columns(), args.scale,
+                                          args.softcap, {}};
+        if (!sinks.data.empty()) terms.sink = sinks.data[static_cast<std::size_t>(h)];
+        for (const std::int64_t slot : slots) {
+          const std::int64_t at = slot * args.kv_heads + h / (heads / args.kv_heads);
+          terms.keys.push_back(run.kv->k.row(at));
+          terms.values.push_back(run.kv->v.row(at));
+        }
+        conformance::attention_bound(a, q.row(t * heads + h), nullptr, terms, run.values.out.row(row), bound.row(row));
       }
     }
   }

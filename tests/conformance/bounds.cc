@@ -195,9 +195,63 @@ Array rope_of_errors(const Array& errors, const RopeTerms& terms) {
   return out;
 }
 
-double attention_bound(const Arithmetic& a, double out, double reach, double spread, std::int64_t keys) {
-  const double sums = 2 * std::sqrt(static_cast<double>(keys)) + 8;
-  return a.out.unit * std::fabs(out) + (a.out.unit + (4 * reach + sums) * a.sum.unit) * spread + a.eta();
+// What leaves the scores is scaled * sum |q||k| large at most (`reach`), what leaves the sums sum p|v| (`spread`). An
+// error d of a score moves each weight by a factor of at most exp(2 d).
+void attention_bound(const Arithmetic& a, const double* query, const double* errors, const AttentionTerms& terms,
+                     const double* out, double* bound) {
+  std::vector<double> scores;
+  double reach = 0, carried = 0, largest = terms.sink.value_or(-std::numeric_limits<double>::max());
+  for (const double* key : terms.keys) {
+    double score = 0, magnitude = 0, error = 0;
+    for (std::int64_t d = 0; d < terms.dim; ++d) {
+      score += query[d] * key[d];
+      magnitude += std::fabs(query[d] * key[d]);
+      if (errors) error += errors[d] * std::fabs(key[d]);
+    }
+    score *= terms.scale;
+    reach = std::max(reach, magnitude * std::fabs(terms.scale));
+    carried = std::max(carried, error * std::fabs(terms.scale));
+    if (terms.softcap > 0) score = terms.softcap * std::tanh(score / terms.softcap);
+    scores.push_back(score);
+    largest = std::max(largest, score);
+  }
+  double sum = terms.sink ? std::exp(*terms.sink - largest) : 0;
+  for (double& score : scores) sum += score = std::exp(score - largest);
+  const double sums = 2 * std::sqrt(static_cast<double>(scores.size())) + 8;
+  const double factor = a.out.unit + (4 * reach + sums) * a.sum.unit + std::expm1(2 * carried);
+  for (std::int64_t d = 0; d < terms.value_dim; ++d) {
+    double spread = 0;
+    for (std::size_t j = 0; j < scores.size(); ++j) spread += scores[j] / sum * std::fabs(terms.values[j][d]);
+    bound[d] = a.out.unit * std::fabs(out[d]) + factor * spread + a.eta();
+  }
+}
+
+Array rounding_to(DType type, const Array& x) {
+  Array out(x.shape);
+  if (type == DType::kNone) return out;
+  constexpr std::int64_t kBlock = 32;
+  const double relative = type == DType::kQ8_0 ? precision_of(DType::kF16).unit : precision_of(type).unit;
+  for (std::int64_t r = 0; r < x.rows(); ++r) {
+    for (std::int64_t begin = 0; begin < x.columns(); begin += kBlock) {
+      const std::int64_t end = std::min(begin + kBlock, x.columns());
+      double largest = 0;
+      for (std::int64_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(x.row(r)[i]));
+      const double half_step = type == DType::kQ8_0 ? largest / 254 : 0;
+      for (std::int64_t i = begin; i < end; ++i) out.row(r)[i] = 1.01 * half_step + relative * std::fabs(x.row(r)[i]);
+    }
+  }
+  return out;
+}
+
+Array linear_of_errors(const Array& errors, const Array& weight) {
+  Array out({errors.rows(), weight.rows()});
+  for (std::int64_t t = 0; t < out.rows(); ++t) {
+    for (std::int64_t n = 0; n < out.columns(); ++n) {
+      double& sum = out.row(t)[n];
+      for (std::int64_t c = 0; c < errors.columns(); ++c) sum += errors.row(t)[c] * std::fabs(weight.row(n)[c]);
+    }
+  }
+  return out;
 }
 
 Worst worst_error(const Array& actual, const Array& expected, const Array& bound, const Precision& out) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "plugins/abi/backplane_plugin.h"
 #include "tests/conformance/numbers.h"
@@ -61,8 +63,22 @@ struct RopeTerms {
 Array rope_bound(const Arithmetic& a, const Array& y, const Array& x, const RopeTerms& terms);
 Array rope_of_errors(const Array& errors, const RopeTerms& terms);
 
-// For one token and head: `reach` is the largest scale * sum |q||k|, `spread` sum p|v| for each element.
-double attention_bound(const Arithmetic& a, double out, double reach, double spread, std::int64_t keys);
+// One token and head of attention.
+struct AttentionTerms {
+  std::vector<const double*> keys, values;  // of the tokens that the query sees
+  std::int64_t dim, value_dim;
+  double scale, softcap;
+  std::optional<double> sink;
+};
+// Of the value_dim elements of `out`, which is the exact result: scores and weights are computed for their magnitudes.
+// `errors`: of the query's elements, or none.
+void attention_bound(const Arithmetic& a, const double* query, const double* errors, const AttentionTerms& terms,
+                     const double* out, double* bound);
+
+// How far rounding to a declared quantized_activation_type may move each element: half a step. Nothing for kNone.
+Array rounding_to(DType type, const Array& x);
+// What errors of x come to in x W^T.
+Array linear_of_errors(const Array& errors, const Array& weight);
 
 // The largest E; infinite where one is NaN or infinite and the other isn't. What overflows the type of the result may
 // be infinite.
