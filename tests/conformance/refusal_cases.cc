@@ -1,43 +1,15 @@
-// What a plugin doesn't know, it refuses: with BP_UNSUPPORTED and a reason, never with a crash or a wrong result.
+// What a plugin doesn't know, it refuses: with BP_UNSUPPORTED and a reason, never with a crash or a wrong result. Here
+// what `supports` is asked; refusal_object_cases.cc has what objects are made from.
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "core/base/abi_call.h"
+#include "tests/conformance/questions.h"
 #include "tests/conformance/suite.h"
 
 namespace backplane::conformance {
 namespace {
-
-bp_tensor shape_of(bp_type type, std::int64_t rows, std::int64_t columns, std::int64_t element) {
-  bp_tensor t{};
-  t.type = type;
-  t.rank = 2;
-  t.shape[0] = rows;
-  t.shape[1] = columns;
-  t.shape[2] = t.shape[3] = 1;
-  t.stride[0] = columns * element;
-  t.stride[1] = element;
-  return t;
-}
-
-struct Answer {
-  bp_status status;
-  std::string reason;
-  bp_support support{};
-};
-
-Answer ask(device::Device& device, std::uint32_t code, const void* args, std::uint64_t features = 0) {
-  bp_op_query query{};
-  query.size = sizeof(query);
-  query.code = code;
-  query.smallest = query.largest = args;
-  query.features = features;
-  Answer answer{};
-  answer.support.size = sizeof(bp_support);
-  AbiCall call;
-  answer.status = device.tables().device->supports(device.handle(), call.context(), &query, &answer.support);
-  answer.reason = call.text();
-  return answer;
-}
 
 void expect_no(const Answer& answer, const std::string& what) {
   require(answer.status == BP_UNSUPPORTED, fmt::format("supports for {}: {} instead of {}", what,
@@ -45,120 +17,140 @@ void expect_no(const Answer& answer, const std::string& what) {
   require(!answer.reason.empty(), fmt::format("{} was refused without a reason", what));
 }
 
-bp_linear_args linear_of(Trial& trial, bp_type weight_type) {
-  const auto real = static_cast<bp_type>(trial.activation());
-  const std::int64_t size = dtype_info(trial.activation()).block_bytes;
-  bp_linear_args args{};
-  args.size = sizeof(args);
-  args.x = shape_of(real, 4, 256, size);
-  args.weight.tensor = shape_of(weight_type, 8, 256, size);
-  args.out = shape_of(real, 4, 8, size);
-  return args;
-}
+std::string op_of(const Question& question) { return std::string(device::op_name(question.code)); }
 
-void try_unknown_op(Trial& trial) {
-  const bp_linear_args args = linear_of(trial, BP_TYPE_F32);
-  for (const std::uint32_t code : {0u, 21u, 63u, 69u, 9999u, UINT32_MAX}) {
-    expect_no(ask(trial.subject.device(), code, &args), fmt::format("op code {}", code));
+// Questions that the device says yes to: only there does a no show that it has seen what is wrong.
+std::vector<Question> agreed_questions(Trial& trial) {
+  device::Device& device = trial.subject.device();
+  std::vector<Question> agreed;
+  std::string reason = "no op is supported";
+  for (Question& question : proper_questions(device, trial.activation())) {
+    const Answer answer = ask(device, question);
+    if (answer.status == BP_OK && !answer.is_no(question.features)) {
+      agreed.push_back(std::move(question));
+    } else if (answer.status != BP_UNSUPPORTED && answer.status != BP_OK) {
+      throw Failed{
+          fmt::format("supports for a proper {}: {}: {}", op_of(question), status_text(answer.status), answer.reason)};
+    } else if (!answer.reason.empty()) {
+      reason = answer.reason;
+    }
   }
+  if (agreed.empty()) throw Skipped{reason};
+  return agreed;
 }
 
-void try_unknown_weight_type(Trial& trial) {
-  for (const bp_type type : {0u, 31u, 61u, 200u, 255u, 256u, UINT32_MAX}) {
-    const bp_linear_args args = linear_of(trial, type);
-    const Answer answer = ask(trial.subject.device(), BP_OP_LINEAR, &args);
-    if (type == 0 && answer.status == BP_INVALID) continue;  // a weight that is absent is simply wrong
-    expect_no(answer, fmt::format("a LINEAR with weights of type {}", type));
-  }
-}
-
-void try_unknown_activation(Trial& trial) {
-  for (const bp_type type : {8u, 199u, 254u, 70000u}) {
-    bp_binary_args add{};
-    add.size = sizeof(add);
-    add.a = add.b = add.out = shape_of(type, 4, 8, 4);
-    add.alpha = 1;
-    expect_no(ask(trial.subject.device(), BP_OP_ADD, &add), fmt::format("an ADD of type {}", type));
-    bp_linear_args args = linear_of(trial, BP_TYPE_F32);
-    args.x.type = args.out.type = type;
-    expect_no(ask(trial.subject.device(), BP_OP_LINEAR, &args),
-              fmt::format("a LINEAR on activations of type {}", type));
-  }
-}
-
-// An attribute of the future: a no, or a yes that doesn't claim to honor it.
-void try_unknown_feature(Trial& trial) {
-  constexpr std::uint64_t kFuture = std::uint64_t{1} << 60;
-  bp_norm_args norm{};
-  norm.size = sizeof(norm);
-  norm.x = norm.out =
-      shape_of(static_cast<bp_type>(trial.activation()), 4, 64, dtype_info(trial.activation()).block_bytes);
-  norm.kind = BP_NORM_RMS;
-  const bp_linear_args linear = linear_of(trial, static_cast<bp_type>(trial.subject.parameter_type()));
-  const std::pair<std::uint32_t, const void*> questions[] = {{BP_OP_LINEAR, &linear}, {BP_OP_NORM, &norm}};
-  for (const auto& [code, args] : questions) {
-    const std::string op(device::op_name(code));
-    const Answer answer = ask(trial.subject.device(), code, args, kFuture);
-    if (answer.status == BP_OK) {
-      require((answer.support.features & kFuture) == 0, op + " claims an attribute that doesn't exist yet");
-    } else {
-      expect_no(answer, op + " with an unknown attribute");
+void try_op_code(Trial& trial) {
+  for (Question& question : agreed_questions(trial)) {
+    const std::string op = op_of(question);
+    for (const std::uint32_t code : {0u, 21u, 63u, 69u, 9999u, UINT32_MAX}) {
+      question.code = code;
+      expect_no(ask(trial.subject.device(), question), fmt::format("op code {} with arguments of {}", code, op));
     }
   }
 }
 
-void try_unknown_kind(Trial& trial) {
-  const bp_tensor x =
-      shape_of(static_cast<bp_type>(trial.activation()), 4, 64, dtype_info(trial.activation()).block_bytes);
-  bp_norm_args norm{};
-  norm.size = sizeof(norm);
-  norm.x = norm.out = x;
-  bp_activation_args act{};
-  act.size = sizeof(act);
-  act.x = act.out = x;
-  for (const std::uint32_t kind : {0u, 77u, UINT32_MAX}) {
-    norm.kind = act.kind = kind;
-    require(ask(trial.subject.device(), BP_OP_NORM, &norm).status != BP_OK,
-            fmt::format("a norm of kind {} was taken", kind));
-    require(ask(trial.subject.device(), BP_OP_ACT, &act).status != BP_OK,
-            fmt::format("an activation of kind {} was taken", kind));
+void try_weight_type(Trial& trial) {
+  for (Question& question : agreed_questions(trial)) {
+    if (question.code != BP_OP_LINEAR && question.code != BP_OP_EMBED) continue;
+    bp_tensor& weight = question.code == BP_OP_LINEAR ? static_cast<bp_linear_args*>(question.args.get())->weight.tensor
+                                                      : static_cast<bp_embed_args*>(question.args.get())->table.tensor;
+    for (const bp_type type : {0u, 31u, 61u, 200u, 255u, 256u, UINT32_MAX}) {
+      weight.type = type;
+      const Answer answer = ask(trial.subject.device(), question);
+      if (type == 0 && answer.status == BP_INVALID) continue;  // a weight that is absent is simply wrong
+      expect_no(answer, fmt::format("{} with weights of type {}", op_of(question), type));
+    }
   }
 }
 
+void try_activation_type(Trial& trial) {
+  for (const Question& question : agreed_questions(trial)) {
+    if (question.activations.empty()) continue;
+    for (const bp_type type : {8u, 199u, 254u, 256u, 70000u}) {
+      for (bp_tensor* activation : question.activations) activation->type = type;
+      expect_no(ask(trial.subject.device(), question),
+                fmt::format("{} on activations of type {}", op_of(question), type));
+    }
+  }
+}
+
+constexpr std::uint64_t kKnownFeatures =
+    BP_FEATURE_STRIDED | BP_FEATURE_BIAS | BP_FEATURE_NORM_LAYER | BP_FEATURE_NORM_NO_WEIGHT |
+    BP_FEATURE_NORM_UNIT_OFFSET | BP_FEATURE_ROPE_INTERLEAVED | BP_FEATURE_ROPE_PARTIAL | BP_FEATURE_QK_NORM |
+    BP_FEATURE_NO_ROPE | BP_FEATURE_KV_CANONICAL | BP_FEATURE_ATTN_WINDOW | BP_FEATURE_ATTN_SOFTCAP |
+    BP_FEATURE_ATTN_SINKS | BP_FEATURE_ATTN_VALUE_DIM | BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA | BP_FEATURE_GELU_ERF |
+    BP_FEATURE_GELU_TANH | BP_FEATURE_SILU | BP_FEATURE_RELU | BP_FEATURE_TRANSPOSED;
+
+// An attribute of the future: a refusal, or an answer that doesn't claim to honor it.
+void try_feature(Trial& trial) {
+  for (Question& question : agreed_questions(trial)) {
+    const std::uint64_t proper = question.features;
+    for (int bit = 0; bit < 64; ++bit) {
+      const std::uint64_t unknown = std::uint64_t{1} << bit;
+      if ((unknown & kKnownFeatures) != 0) continue;
+      question.features = proper | unknown;
+      const Answer answer = ask(trial.subject.device(), question);
+      const std::string what = fmt::format("{} with feature bit {}, which has no meaning yet", op_of(question), bit);
+      require(answer.is_no(question.features),
+              answer.status == BP_OK ? "supports claims " + what
+                                     : fmt::format("supports for {}: {} instead of {}", what,
+                                                   status_text(answer.status), status_text(BP_UNSUPPORTED)));
+      require(answer.status == BP_OK || !answer.reason.empty(), what + " was refused without a reason");
+    }
+  }
+}
+
+void try_kind(Trial& trial) {
+  bool any = false;
+  for (const Question& question : agreed_questions(trial)) {
+    if (!question.kind) continue;
+    any = true;
+    for (const std::uint32_t kind : {5u, 77u, UINT32_MAX}) {
+      *question.kind = kind;
+      expect_no(ask(trial.subject.device(), question), fmt::format("{} of kind {}", op_of(question), kind));
+    }
+    *question.kind = 0;
+    require(ask(trial.subject.device(), question).status != BP_OK, op_of(question) + " of no kind was taken");
+  }
+  if (!any) throw Skipped{"no op with kinds is supported"};
+}
+
 // A struct of an older core ends before the members that came later.
-void try_short_answer(Trial& trial) {
+void try_shorter_answer(Trial& trial) {
   struct Room {
     bp_support support;
     unsigned char behind[32];
   } room;
-  std::memset(&room, 0xa5, sizeof(room));
   constexpr std::uint64_t kSize = offsetof(bp_support, activation_type);
-  room.support.size = kSize;
-  const bp_linear_args args = linear_of(trial, static_cast<bp_type>(trial.subject.parameter_type()));
-  bp_op_query query{};
-  query.size = sizeof(query);
-  query.code = BP_OP_LINEAR;
-  query.smallest = query.largest = &args;
-  AbiCall call;
   device::Device& device = trial.subject.device();
-  const bp_status status = device.tables().device->supports(device.handle(), call.context(), &query, &room.support);
-  if (status == BP_UNSUPPORTED) throw Skipped{call.text()};
-  require(status == BP_OK, "supports: " + status_text(status));
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&room);
-  for (std::size_t i = kSize; i < sizeof(room); ++i) {
-    require(bytes[i] == 0xa5, fmt::format("supports wrote byte {} of a struct of {} bytes", i, kSize));
+  for (const Question& question : agreed_questions(trial)) {
+    std::memset(&room, 0xa5, sizeof(room));
+    room.support.size = kSize;
+    bp_op_query query{};
+    query.size = sizeof(query);
+    query.code = question.code;
+    query.smallest = query.largest = question.args.get();
+    query.features = question.features;
+    AbiCall call;
+    call.check(device.tables().device->supports(device.handle(), call.context(), &query, &room.support), "supports");
+    require(room.support.size == kSize, "supports changed the size of its answer");
+    const auto* bytes = reinterpret_cast<const unsigned char*>(&room);
+    for (std::size_t i = kSize; i < sizeof(room); ++i) {
+      require(bytes[i] == 0xa5,
+              fmt::format("supports for {} wrote byte {} of a struct of {} bytes", op_of(question), i, kSize));
+    }
   }
 }
 
 }  // namespace
 
 void add_refusal_cases(Suite& suite) {
-  suite.add("refusals/op_code", try_unknown_op);
-  suite.add("refusals/weight_type", try_unknown_weight_type);
-  suite.add("refusals/activation_type", try_unknown_activation);
-  suite.add("refusals/feature", try_unknown_feature);
-  suite.add("refusals/kind", try_unknown_kind);
-  suite.add("refusals/shorter_answer", try_short_answer);
+  suite.add("refusals/op_code", try_op_code);
+  suite.add("refusals/weight_type", try_weight_type);
+  suite.add("refusals/activation_type", try_activation_type);
+  suite.add("refusals/feature", try_feature);
+  suite.add("refusals/kind", try_kind);
+  suite.add("refusals/shorter_answer", try_shorter_answer);
 }
 
 }  // namespace backplane::conformance

@@ -37,10 +37,12 @@ std::shared_ptr<device::Device> open(const Target& target) {
 }
 
 void add_all(Suite& suite) {
-  for (const auto add : {add_table_cases, add_memory_cases, add_stream_cases, add_refusal_cases, add_linear_cases,
-                         add_norm_cases, add_rope_cases, add_elementwise_cases, add_move_cases, add_sampling_cases,
-                         add_kv_write_cases, add_attention_cases, add_kv_table_cases, add_weight_cases, add_graph_cases,
-                         add_fused_cases, add_invariance_cases, add_thread_cases}) {
+  for (const auto add :
+       {add_table_cases,      add_memory_cases,   add_stream_cases,    add_refusal_cases,     add_refusal_object_cases,
+        add_linear_cases,     add_norm_cases,     add_rope_cases,      add_elementwise_cases, add_move_cases,
+        add_sampling_cases,   add_kv_write_cases, add_attention_cases, add_kv_table_cases,    add_weight_cases,
+        add_ranged_cases,     add_graph_cases,    add_compile_cases,   add_chain_cases,       add_fused_cases,
+        add_invariance_cases, add_thread_cases,   add_comm_cases}) {
     add(suite);
   }
 }

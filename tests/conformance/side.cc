@@ -11,8 +11,6 @@
 namespace backplane::conformance {
 namespace {
 
-constexpr std::byte kPoison{0xff};  // NaN in every float type, -1 in integers
-constexpr std::uint64_t kGuard = 64;
 constexpr std::int64_t kGapElements = 3;
 
 // Calls visit(offset in the tensor, offset in contiguous bytes, bytes) for each row.
@@ -45,6 +43,8 @@ bool has_streams(const device::Device& device) { return device.tables().stream->
 bool has_weights(const device::Device& device) { return device.tables().weights->create != nullptr; }
 bool has_kv(const device::Device& device) { return device.tables().kv->create != nullptr; }
 bool has_graphs(const device::Device& device) { return device.tables().graph->capture_begin != nullptr; }
+bool has_comm(const device::Device& device) { return device.tables().comm->create != nullptr; }
+bool has_compile(const device::Device& device) { return device.tables().device->compile != nullptr; }
 
 Side::Side(std::shared_ptr<device::Device> device, Role role, DType activation, bool own_stream)
     : device_(std::move(device)),
@@ -187,40 +187,13 @@ void Side::check_guards() {
   }
 }
 
-// One buffer for all arrays, each at the device's alignment, poison between them.
-const bp_step* Side::step(const bp_step& from) {
-  auto step = std::make_unique<bp_step>(from);
-  step->size = sizeof(bp_step);
-  auto slab = std::make_unique<Slab>();
-  const auto place_array = [&](const void* data, std::uint64_t bytes, std::uint64_t& offset) {
-    const std::uint64_t alignment = std::max<std::uint64_t>(device_->caps().alignment, 8);
-    offset = (slab->image.size() + alignment - 1) / alignment * alignment;
-    slab->image.resize(offset + bytes, kPoison);
-    if (data) std::memcpy(slab->image.data() + offset, data, bytes);
-  };
-  const std::uint64_t t = from.tokens, b = from.sequences, g = from.groups;
-  place_array(from.token, 4 * t, step->token_offset);
-  place_array(from.pos, 4 * t, step->pos_offset);
-  place_array(from.q_start, 4 * (b + 1), step->q_start_offset);
-  place_array(from.kv_len, 4 * b, step->kv_len_offset);
-  place_array(from.page_table, 4 * g * b * from.max_pages, step->page_table_offset);
-  place_array(from.slot, 8 * g * t, step->slot_offset);
-  place_array(from.rope_row, 4 * t, step->rope_row_offset);
-  place_array(from.out_row, 4 * from.rows, step->out_row_offset);
-  slab->image.resize(slab->image.size() + kGuard, kPoison);
-  upload(*slab);
-  step->buffer = slab->buffer.handle();
-  slabs_.push_back(std::move(slab));
-  steps_.push_back(std::move(step));
-  return steps_.back().get();
-}
-
-bp_op_query Side::question(std::uint32_t code, const void* planned, std::uint64_t features) {
+bp_op_query Side::question(std::uint32_t code, const void* smallest, const void* largest, std::uint64_t features) {
   bp_op_query query{};
   query.size = sizeof(query);
   query.code = code;
   query.layer = UINT32_MAX;
-  query.smallest = query.largest = planned;
+  query.smallest = smallest;
+  query.largest = largest;
   query.features = features | (gaps_ ? std::uint64_t{BP_FEATURE_STRIDED} : 0);
   query.name = "conform";
   answer_ = {};
@@ -262,7 +235,7 @@ Side::Ready Side::make_ready(const bp_op_query& query) {
   return op;
 }
 
-bp_status Side::start(const Ready& ready_op, const void* args, std::string& reason) {
+bp_op Side::op(const Ready& ready_op, const void* args) const {
   bp_op op{};
   op.size = sizeof(op);
   op.code = ready_op.code;
@@ -273,8 +246,13 @@ bp_status Side::start(const Ready& ready_op, const void* args, std::string& reas
   op.workspace_offset = ready_op.workspace.offset;
   op.workspace_bytes = ready_op.workspace_bytes;
   op.name = "conform";
+  return op;
+}
+
+bp_status Side::start(const Ready& ready_op, const void* args, std::string& reason) {
+  const bp_op given = op(ready_op, args);
   AbiCall call;
-  const bp_status status = device_->tables().device->run(device_->handle(), stream_, call.context(), &op);
+  const bp_status status = device_->tables().device->run(device_->handle(), stream_, call.context(), &given);
   reason = call.text();
   return status;
 }

@@ -19,6 +19,8 @@ bool has_streams(const device::Device& device);
 bool has_weights(const device::Device& device);
 bool has_kv(const device::Device& device);
 bool has_graphs(const device::Device& device);
+bool has_comm(const device::Device& device);
+bool has_compile(const device::Device& device);
 
 class Side {
  public:
@@ -64,9 +66,14 @@ class Side {
   };
   template <class Args>
   Ready ready(std::uint32_t code, Args args, std::uint64_t features = 0) {
-    args.size = sizeof(args);
-    const Planned<Args> planned(args);
-    return make_ready(question(code, &planned.get(), features));
+    return ready_between(code, args, args, features);
+  }
+  // For every shape between the two.
+  template <class Args>
+  Ready ready_between(std::uint32_t code, Args smallest, Args largest, std::uint64_t features = 0) {
+    smallest.size = largest.size = sizeof(Args);
+    const Planned<Args> least(smallest), most(largest);
+    return make_ready(question(code, &least.get(), &most.get(), features));
   }
   template <class Args>
   void enqueue(const Ready& op, Args args) {
@@ -83,9 +90,11 @@ class Side {
   const bp_support& ask(std::uint32_t code, Args args, std::uint64_t features = 0) {
     args.size = sizeof(args);
     const Planned<Args> planned(args);
-    question(code, &planned.get(), features);
+    question(code, &planned.get(), &planned.get(), features);
     return answer_;
   }
+  // What run is called with. `args` must be complete, size included.
+  bp_op op(const Ready& ready_op, const void* args) const;
   const bp_support& support() const { return answer_; }  // of the last op that was asked for
 
   bp_stream stream() const { return stream_; }
@@ -96,13 +105,20 @@ class Side {
   void write(const bp_tensor& tensor, std::span<const std::byte> contiguous);
   void check_guards();
 
-  // Counts and arrays of a step, also on the device. Both live as long as this object.
+  // Counts and arrays of a step, also on the device. Both live as long as this object; the host's arrays are the
+  // caller's.
   const bp_step* step(const bp_step& counts_and_arrays);
+  // An array of the step on the device as a tensor, such as ROPE's positions: `offset` is that of the array.
+  bp_tensor step_array(const bp_step& step, std::uint64_t offset, std::int64_t count) const;
+  // Brings arrays of the same sizes to where the step's are on the device, ordered on the stream, and waits.
+  void rewrite(const bp_step& step, const bp_step& arrays);
 
   // Destroys it before this side's buffers are freed.
   void keep(std::shared_ptr<void> object) { kept_.push_back(std::move(object)); }
 
  private:
+  static constexpr std::byte kPoison{0xff};  // NaN in every float type, -1 in integers
+  static constexpr std::uint64_t kGuard = 64;
   struct Slab {
     device::Buffer buffer;
     std::vector<std::byte> image;    // what it should hold, outputs apart
@@ -112,8 +128,9 @@ class Side {
   bp_tensor layout(DType type, const Shape& shape, bool gaps, Slab& slab);
   void upload(Slab& slab);
   Slab& slab_of(bp_buffer buffer);
+  static void fill_step(std::vector<std::byte>& image, const bp_step& offsets, const bp_step& arrays);
   std::vector<std::byte> download(const Slab& slab);
-  bp_op_query question(std::uint32_t code, const void* planned, std::uint64_t features);
+  bp_op_query question(std::uint32_t code, const void* smallest, const void* largest, std::uint64_t features);
   Ready make_ready(const bp_op_query& query);
   bp_status start(const Ready& op, const void* args, std::string& reason);
   void expect_ok(const Ready& op, bp_status status, const std::string& reason) const;

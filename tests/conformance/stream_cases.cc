@@ -35,9 +35,12 @@ void try_sync(Trial& trial) {
 void try_order(Trial& trial, bool own) {
   device::Device& device = trial.subject.device();
   if (!has_streams(device)) throw Skipped{"the plugin has no stream table"};
-  Side side(device.shared_from_this(), Side::Role::kSubject, trial.activation(), own);
   const std::int64_t width = 4099;
   const Array zero({9, width}), x = trial.draw({9, width});
+  const std::vector<std::byte> data = encode(trial.activation(), x);
+  std::vector<std::byte> result(data.size());
+  // Last, so that its work is waited for before anything of that goes, whatever happens.
+  Side side(device.shared_from_this(), Side::Role::kSubject, trial.activation(), own);
   bp_binary_args add{};
   add.a = side.input(zero);
   side.changes(add.a);
@@ -46,8 +49,6 @@ void try_order(Trial& trial, bool own) {
   add.out = add.a;
   add.alpha = 1;
   const Side::Ready op = side.ready(BP_OP_ADD, add);
-  const std::vector<std::byte> data = encode(trial.activation(), x);
-  std::vector<std::byte> result(data.size());
   const auto move = [&](auto function, auto* bytes, const char* what) {
     AbiCall call;
     check(function(device.handle(), side.stream(), call.context(), what[0] == 'u' ? add.b.buffer : add.a.buffer,
@@ -75,8 +76,8 @@ void try_order(Trial& trial, bool own) {
 
 void try_events(Trial& trial) {
   device::Device& device = trial.subject.device();
-  Stream one(device), two(device);
   const bp_stream_table& table = *device.tables().stream;
+  if (!has_streams(device)) throw Skipped{"the plugin has no stream table"};
   if (!table.event_create) throw Skipped{"the plugin has no events"};
   const device::Buffer buffer = device.alloc(1 << 20, "a case");
   std::vector<std::byte> data(1 << 20), result(data.size());
@@ -86,6 +87,7 @@ void try_events(Trial& trial) {
   call.check(table.event_create(device.handle(), call.context(), &event), "event_create");
   require(event != nullptr, "event_create: success without an event");
   const std::shared_ptr<void> guard(event, [&](void*) { table.event_destroy(device.handle(), event); });
+  Stream one(device), two(device);  // last: their work is waited for before anything of that goes
   upload(device, one.get(), buffer, data);
   call.check(table.event_record(device.handle(), one.get(), call.context(), event), "event_record");
   call.check(table.event_wait(device.handle(), two.get(), call.context(), event), "event_wait");

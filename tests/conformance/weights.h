@@ -23,6 +23,10 @@ enum class Form {
   kImportedTransposed
 };
 std::string_view form_name(Form form);
+// Canonical where the device takes that, else imported.
+inline Form form_for(const device::Device& device, DType type) {
+  return device.takes_weight_type(type) ? Form::kCanonical : Form::kImported;
+}
 
 // [C,N] from [N,C] of a plain type.
 std::vector<std::byte> transposed_bytes(const Weight& weight);

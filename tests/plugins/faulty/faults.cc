@@ -126,7 +126,35 @@ void multiply_rounded(Device& device, const bp_op& op, bp_linear_args args) {
   cpu().buffer->free(device.cpu, buffer);
 }
 
-void multiply(Device& device, const bp_op& op, bp_linear_args args) {
+// Puts the inputs into the front of the workspace, the rest of which is the cpu's.
+void use_workspace(const Device& device, bp_op& op, bp_linear_args& args) {
+  const std::uint64_t bytes = workspace_bytes(args);
+  if (bytes == 0) return;
+  const sdk::HostBuffer& workspace = sdk::host_buffer(op.workspace);
+  std::byte* to = workspace.data + op.workspace_offset;
+  if (device.has("small_workspace")) {  // as far as the buffer goes, and computes on what can't be overwritten
+    std::memset(to, 0, std::min(bytes, workspace.bytes - op.workspace_offset));
+    return;
+  }
+  sdk::require(bytes <= op.workspace_bytes, "a workspace that is too small");
+  const std::int64_t rows = args.x.shape[0];
+  const std::uint64_t row = *sdk::row_bytes(args.x.type, static_cast<std::uint64_t>(args.x.shape[1]));
+  for (std::int64_t t = 0; t < rows; ++t) {
+    std::memcpy(to + static_cast<std::uint64_t>(t) * row, address_of(args.x) + t * args.x.stride[0], row);
+  }
+  args.x.buffer = op.workspace;
+  args.x.offset = op.workspace_offset;
+  args.x.stride[0] = static_cast<std::int64_t>(row);
+  op.workspace_offset += bytes;
+  op.workspace_bytes -= bytes;
+}
+
+void multiply(Device& device, bp_op op, bp_linear_args args) {
+  use_workspace(device, op, args);
+  if (device.has("prepared_shape") && op.prepared) {
+    const std::int64_t rows = std::min(args.x.shape[0], reinterpret_cast<const Prepared*>(op.prepared)->smallest);
+    args.x.shape[0] = args.out.shape[0] = rows;
+  }
   if (device.rounds_to_q8 || device.has("undeclared_q8")) return multiply_rounded(device, op, args);
   if (device.has("missing_bias")) args.bias = {};
   const bp_tensor& w = args.weight.tensor;
@@ -149,6 +177,13 @@ const Args& args_of(const bp_op& op) {
 }
 
 }  // namespace
+
+std::uint64_t workspace_bytes(const bp_linear_args& args) {
+  const auto columns = static_cast<std::uint64_t>(args.x.shape[1]);
+  const std::uint64_t bytes =
+      static_cast<std::uint64_t>(args.x.shape[0]) * sdk::row_bytes(args.x.type, columns).value_or(0);
+  return (bytes + sdk::kHostAlignment - 1) / sdk::kHostAlignment * sdk::kHostAlignment;
+}
 
 void run_with_fault(Device& device, const bp_op& op) {
   switch (op.code) {

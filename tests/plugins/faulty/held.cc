@@ -86,14 +86,14 @@ struct Held : HeldBase {
 
 }  // namespace
 
-Work hold(Device& device, const bp_op& from) {
+Work hold(Device& device, const bp_op& from, bool stale) {
   const bp_op op = sdk::read_struct(&from);
   return sdk::visit_args(op.code, op.args, [&](const auto& args) -> Work {
     auto held = std::make_shared<Held<std::decay_t<decltype(args)>>>();
     held->args = args;
     held->deepen(held->args);
-    return [&device, op, held] {
-      if (!device.has("stale_descriptor")) held->step.refresh();
+    return [&device, op, held, stale] {
+      if (!stale) held->step.refresh();
       bp_op now = op;
       now.args = &held->args;
       run_with_fault(device, now);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <string>
 
@@ -46,6 +47,21 @@ inline std::set<std::string> blamed(const conformance::Summary& summary) {
     if (r.verdict == conformance::Verdict::kFailed) ops.insert(r.name.substr(0, r.name.find('/')));
   }
   return ops;
+}
+
+// How many cases failed, by what comes before the first slash: "130: ATTN_DECODE 65, ATTN_PREFILL 65".
+inline std::string counts(const conformance::Summary& summary) {
+  std::map<std::string, int> failed;
+  for (const conformance::Result& r : summary.results) {
+    if (r.verdict == conformance::Verdict::kFailed) ++failed[r.name.substr(0, r.name.find('/'))];
+  }
+  std::string text = std::to_string(summary.count(conformance::Verdict::kFailed));
+  const char* separator = ": ";
+  for (const auto& [name, count] : failed) {
+    text += separator + name + " " + std::to_string(count);
+    separator = ", ";
+  }
+  return text;
 }
 
 }  // namespace backplane::conformance_test
