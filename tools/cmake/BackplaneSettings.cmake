@@ -38,7 +38,8 @@ find_package(Threads REQUIRED)
 function(backplane_library name)
   add_library(${name} STATIC ${ARGN})
   add_library(Backplane::${name} ALIAS ${name})
-  target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+  target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>"
+    "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/backplane>")
 endfunction()
 
 # backplane_test(NAME LABEL label SOURCES ... LIBRARIES ...): a GoogleTest program whose cases CTest lists one by one.
