@@ -57,6 +57,10 @@ std::uint32_t ShadowModel::max_step_tokens() const {
   return std::min(primary_->max_step_tokens(), shadow_->max_step_tokens());
 }
 
+std::uint32_t ShadowModel::max_step_sequences() const {
+  return std::min(primary_->max_step_sequences(), shadow_->max_step_sequences());
+}
+
 std::int32_t ShadowModel::acquire_rope_row(std::uint64_t planned_length) {
   const std::int32_t row = primary_->acquire_rope_row(planned_length);
   try {

@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,10 +59,18 @@ class ShadowModel final : public LoadedModel {
 
   const engine::ModelShape& shape() const override { return primary_->shape(); }
   std::uint32_t max_step_tokens() const override;
+  std::uint32_t max_step_sequences() const override;
   std::uint32_t page_size() const override { return primary_->page_size(); }
   std::uint32_t pages(std::uint32_t group) const override { return primary_->pages(group); }
   std::int32_t acquire_rope_row(std::uint64_t planned_length) override;
   void release_rope_row(std::int32_t row) noexcept override;
+  std::uint64_t rope_identity(std::uint64_t planned_length) const override {
+    return primary_->rope_identity(planned_length);
+  }
+  // The shadow is brought what it needs with each step.
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    primary_->copy_pages(group, from, to);
+  }
   engine::Logits forward(const sched::Step& step) override;
   std::vector<device::Executor*> executors() override { return primary_->executors(); }
   DType kv_type() const override { return primary_->kv_type(); }

@@ -13,7 +13,7 @@ struct EventStream::Queue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Event> events;
-  bool finished = false;         // the last one has been taken
+  std::uint32_t answers = 1;     // whose end has not been taken
   std::function<void()> cancel;  // until the last one has come
 };
 
@@ -29,7 +29,7 @@ EventStream::~EventStream() {
 
 bool EventStream::finished() const {
   const std::lock_guard lock(queue_->mutex);
-  return queue_->finished;
+  return queue_->answers == 0;
 }
 
 std::optional<Event> EventStream::next() {
@@ -41,11 +41,11 @@ std::optional<Event> EventStream::next() {
 
 std::optional<Event> EventStream::next_for(std::chrono::milliseconds time) {
   std::unique_lock lock(queue_->mutex);
-  queue_->changed.wait_for(lock, time, [&] { return queue_->finished || !queue_->events.empty(); });
+  queue_->changed.wait_for(lock, time, [&] { return queue_->answers == 0 || !queue_->events.empty(); });
   if (queue_->events.empty()) return std::nullopt;
   Event event = std::move(queue_->events.front());
   queue_->events.pop_front();
-  if (event.finish != FinishReason::kNone) queue_->finished = true;
+  if (event.finish != FinishReason::kNone) --queue_->answers;
   return event;
 }
 
@@ -96,27 +96,30 @@ RequestId Service::submit(Request request, EventSink sink, const SubmitOptions& 
       [this, id, shared, sink = std::move(sink), options] { start(id, std::move(*shared), sink, options); });
   ++open_;
   ++stats_.submitted;
-  ++stats_.waiting;
+  stats_.open = open_;
   changed_.notify_all();
   return id;
 }
 
 EventStream Service::stream(Request request, const SubmitOptions& options) {
   auto queue = std::make_shared<EventStream::Queue>();
+  const std::uint32_t answers = queue->answers = request.n;
+  auto ended = std::make_shared<std::uint32_t>(0);
+  // Held until the stream can be canceled, so that its end can't come before.
+  std::unique_lock lock(queue->mutex);
   const RequestId id = submit(
       std::move(request),
-      [queue](const Event& event) {
+      [queue, ended, answers](const Event& event) {
         {
-          const std::lock_guard lock(queue->mutex);
+          const std::lock_guard guard(queue->mutex);
           queue->events.push_back(event);
-          if (event.finish != FinishReason::kNone) queue->cancel = nullptr;
+          if (event.finish != FinishReason::kNone && ++*ended == answers) queue->cancel = nullptr;
         }
         queue->changed.notify_all();
       },
       options);
-  const std::lock_guard lock(queue->mutex);
-  const bool ended = !queue->events.empty() && queue->events.back().finish != FinishReason::kNone;
-  if (!ended) queue->cancel = [this, id] { cancel(id); };
+  queue->cancel = [this, id] { cancel(id); };
+  lock.unlock();
   return EventStream(std::move(queue));
 }
 
@@ -159,7 +162,7 @@ bool Service::wait_for_work(std::vector<std::function<void()>>& work) {
 }
 
 void Service::start(RequestId id, Request request, EventSink sink, const SubmitOptions& options) {
-  Entry entry{id, std::move(sink), options.deadline};
+  Entry entry{.id = id, .sink = std::move(sink), .deadline = options.deadline, .answers = request.n};
   const std::size_t prompt = request.prompt.size();
   try {
     const RequestId engine_id = engine_.submit(std::move(request));
@@ -168,16 +171,20 @@ void Service::start(RequestId id, Request request, EventSink sink, const SubmitO
     const std::lock_guard lock(mutex_);
     stats_.prompt_tokens += prompt;
   } catch (const Error& error) {
-    Event event{.request = id, .finish = FinishReason::kError};
-    event.error = error;
-    give(entry, event);
+    for (std::uint32_t answer = 0; entry.answers > 0; ++answer) {
+      Event event{.request = id, .answer = answer, .finish = FinishReason::kError};
+      event.error = error;
+      give(entry, event);
+    }
   }
 }
 
 void Service::expire() {
   const auto now = ServiceClock::now();
   for (auto& [engine_id, entry] : entries_) {
-    if (entry.expired || !entry.deadline || *entry.deadline > now) continue;
+    if (entry.failure || !entry.deadline || *entry.deadline > now) continue;
+    entry.failure.emplace(ErrorCode::kCapacity, "the deadline has passed", "",
+                          "allow more time, or ask for fewer tokens");
     entry.expired = true;
     engine_.cancel(engine_id);
   }
@@ -186,77 +193,61 @@ void Service::expire() {
 void Service::step() {
   const auto start = ServiceClock::now();
   const std::uint64_t before = engine_.steps().steps_run();
-  std::vector<Event> events;
   try {
-    events = engine_.step();
+    for (Event& event : engine_.step()) deliver(std::move(event));
   } catch (const std::exception& failure) {  // a bug of ours; the program goes on, and so can later requests
     log(LogLevel::kError, "engine", "a step failed: {}", failure.what());
-    abort_all(Error(ErrorCode::kInternal, failure.what()));
-    return;
+    for (auto& [engine_id, entry] : entries_) {
+      entry.failure.emplace(ErrorCode::kInternal, failure.what());
+      engine_.cancel(engine_id);
+    }
   }
-  for (Event& event : events) deliver(std::move(event));
   const std::chrono::duration<double> took = ServiceClock::now() - start;
   update_stats(took.count(), engine_.steps().steps_run() - before);
 }
 
-void Service::abort_all(const Error& error) {
-  std::vector<RequestId> ids;
-  for (const auto& [engine_id, entry] : entries_) ids.push_back(engine_id);
-  for (const RequestId id : ids) {
-    engine_.cancel(id);
-    Event event{.request = id, .finish = FinishReason::kError};
-    event.error = error;
-    deliver(std::move(event));
-  }
-}
-
 void Service::deliver(Event event) {
   const auto it = entries_.find(event.request);
-  if (it == entries_.end()) return;  // ended before: the engine tells of a cancellation that we asked for
+  if (it == entries_.end()) return;
   const RequestId engine_id = event.request;
   Entry& entry = it->second;
   event.request = entry.id;
-  if (entry.expired && event.finish == FinishReason::kCanceled) {
+  if (entry.failure && event.finish == FinishReason::kCanceled) {
     event.finish = FinishReason::kError;
-    event.error =
-        Error(ErrorCode::kCapacity, "the deadline has passed", {}, "allow more time, or ask for fewer tokens");
+    event.error = entry.failure;
   }
-  if (!give(entry, event)) {
-    if (event.finish == FinishReason::kNone) engine_.cancel(engine_id);
-    entry.sink = [](const Event&) {};
-  }
-  if (event.finish == FinishReason::kNone) return;
+  const bool had_sink = static_cast<bool>(entry.sink);
+  give(entry, event);
+  if (had_sink && !entry.sink) engine_.cancel(engine_id);
+  if (entry.answers > 0) return;
   engine_id_.erase(entry.id);
   entries_.erase(it);
 }
 
-// False when the sink failed.
-bool Service::give(const Entry& entry, const Event& event) noexcept {
-  const bool last = event.finish != FinishReason::kNone;
-  bool good = true;
+// Counts, and forgets a sink that failed.
+void Service::give(Entry& entry, const Event& event) noexcept {
   try {
-    entry.sink(event);
+    if (entry.sink) entry.sink(event);
   } catch (const std::exception& failure) {
     log(LogLevel::kWarning, "engine", "a request's receiver failed, so the request ends: {}", failure.what());
-    good = false;
+    entry.sink = nullptr;
   }
   const std::lock_guard lock(mutex_);
   if (event.token >= 0) ++stats_.generated_tokens;
-  if (!last) return good;
+  if (event.finish == FinishReason::kNone) return;
   if (event.finish == FinishReason::kStop) ++stats_.stopped;
   if (event.finish == FinishReason::kLength) ++stats_.length;
   if (event.finish == FinishReason::kError) ++stats_.failed;
   if (event.finish == FinishReason::kCanceled) ++stats_.canceled;
-  if (entry.expired && event.finish == FinishReason::kError) ++stats_.expired;
-  --open_;
+  if (event.finish == FinishReason::kError && entry.expired) ++stats_.expired;
+  if (--entry.answers > 0) return;
+  stats_.open = --open_;
   changed_.notify_all();
-  return good;
 }
 
 void Service::update_stats(double seconds, std::uint64_t steps) {
   const std::lock_guard lock(mutex_);
-  stats_.running = engine_.running();
-  stats_.waiting = open_ - std::min<std::uint64_t>(open_, stats_.running);
+  stats_.engine = engine_.stats();
   stats_.pages.clear();
   for (std::uint32_t g = 0; g < engine_.groups(); ++g) stats_.pages.push_back(engine_.pages(g));
   stats_.steps += steps;

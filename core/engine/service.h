@@ -36,21 +36,22 @@ struct SubmitOptions {
   std::optional<ServiceClock::time_point> deadline = {};
 };
 
-// Since the start, but for the first two and `pages`.
+// Since the start, but for `open`, `engine` and `pages`.
 struct ServiceStats {
-  std::uint64_t waiting = 0, running = 0;  // now
-  std::vector<kv::PoolCounts> pages;       // by group, now
+  std::uint64_t open = 0;             // requests that have not ended
+  EngineStats engine;                 // now, and its counts since the start
+  std::vector<kv::PoolCounts> pages;  // by group, now
   std::uint64_t submitted = 0;
-  std::uint64_t refused = 0;  // by submit
-  std::uint64_t stopped = 0, length = 0, failed = 0, canceled = 0;
-  std::uint64_t expired = 0;  // by their deadline; they are among the failed
+  std::uint64_t refused = 0;                                        // by submit
+  std::uint64_t stopped = 0, length = 0, failed = 0, canceled = 0;  // answers
+  std::uint64_t expired = 0;                                        // by their deadline; they are among the failed
   std::uint64_t prompt_tokens = 0, generated_tokens = 0;
   std::uint64_t steps = 0;
   double step_seconds = 0;  // in the engine, sampling included
 };
 
-// Called on the service's thread, in order, for each event of a request; the last has a finish reason. It must not
-// block, and what it throws ends its request.
+// Called on the service's thread, in order, for each event of a request, until each of its answers has a finish reason.
+// It must not block, and what it throws ends its request.
 using EventSink = std::function<void(const Event&)>;
 
 // One request's events, to be taken by any one thread. Destroying it cancels the request.
@@ -60,7 +61,7 @@ class EventStream {
   EventStream& operator=(EventStream&&) = default;
   ~EventStream();
 
-  // Waits for the next one; nothing after the last.
+  // Waits for the next one; nothing after the last, which is the end of the last answer.
   std::optional<Event> next();
   // Nothing when none came in time.
   std::optional<Event> next_for(std::chrono::milliseconds time);
@@ -106,6 +107,8 @@ class Service {
     RequestId id;  // what submit gave
     EventSink sink;
     std::optional<ServiceClock::time_point> deadline;
+    std::uint32_t answers = 1;          // that have not ended
+    std::optional<Error> failure = {};  // why we canceled it
     bool expired = false;
   };
 
@@ -116,8 +119,7 @@ class Service {
   void expire();
   void step();
   void deliver(Event event);
-  bool give(const Entry& entry, const Event& event) noexcept;
-  void abort_all(const Error& error);
+  void give(Entry& entry, const Event& event) noexcept;
   void update_stats(double seconds, std::uint64_t steps);
 
   // The service's thread only.

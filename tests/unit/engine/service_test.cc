@@ -161,6 +161,26 @@ TEST(Service, ASinkThatThrowsEndsItsRequestOnly) {
   EXPECT_EQ(service.stats().canceled, 1u);
 }
 
+TEST(Service, GivesAllAnswersToOnePrompt) {
+  FakeModel model;
+  Service service(model);
+  Request request = greedy(3, 1, 6);
+  request.n = 3;
+  request.sampling.temperature = 1;
+  EventStream stream = service.stream(request);
+  std::map<std::uint32_t, int> tokens, ends;
+  while (auto event = stream.next()) {
+    tokens[event->answer] += event->token >= 0;
+    ends[event->answer] += event->finish == FinishReason::kLength;
+  }
+  const std::map<std::uint32_t, int> six{{0, 6}, {1, 6}, {2, 6}}, one{{0, 1}, {1, 1}, {2, 1}};
+  EXPECT_EQ(tokens, six);
+  EXPECT_EQ(ends, one);
+  service.drain();
+  EXPECT_EQ(service.stats().length, 3u);
+  EXPECT_EQ(service.stats().open, 0u);
+}
+
 TEST(Service, GoesOnAfterABugInAStep) {
   FakeModel model;
   std::atomic<bool> broken = true;
