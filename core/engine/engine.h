@@ -32,7 +32,7 @@ struct EngineOptions {
   bool prefix_cache = true;
   // A request is admitted when there are pages for what it has and for this many tokens more, as far as it may grow:
   // the fewer, the more run at once, and the more are preempted when pages run out. kNoPreemption: for all that it may
-  // become, so that no one is.
+  // become, so that no one is, but for what sched::Snapshot::headroom says.
   std::uint64_t headroom = 64;
   static constexpr std::uint64_t kNoPreemption = std::numeric_limits<std::uint64_t>::max();
   // A prompt with more tokens than this to compute shares steps with short ones; 0: half of the token budget.

@@ -90,9 +90,10 @@ bool Draft::give(std::size_t i, std::uint32_t most) {
   const std::uint64_t from = s.computed + tokens_[i];
   const std::uint32_t wanted = static_cast<std::uint32_t>(std::min<std::uint64_t>({s.known - from, most, budget_}));
   std::uint32_t tokens = std::min(wanted, fitting(i));
+  if (wanted == 0) return true;
   if (tokens < wanted) plan_.short_of_pages = true;
-  if (wanted > 0 && tokens == 0) return false;
-  while (rows_of(s, from, tokens) > rows_) --tokens;
+  if (tokens == 0) return false;
+  while (tokens > 0 && rows_of(s, from, tokens) > rows_) --tokens;
   if (tokens == 0) return true;
   const std::int64_t more = pages(from + tokens) - pages(from) + (s.shared_tail && tokens_[i] == 0 ? 1 : 0);
   for (std::int64_t& spare : spare_) spare -= more;

@@ -42,7 +42,8 @@ struct Snapshot {
   std::uint32_t max_rows = 0;       // logits of a step; at least max_sequences
   std::uint32_t long_prompt = 0;    // a sequence with more pending tokens is long; 0: none is
   // Tokens beyond the known ones, as far as planned, for which a sequence is promised pages when it is admitted. The
-  // more, the fewer are preempted and the fewer run at once; with kNever no one is ever preempted for pages.
+  // more, the fewer are preempted and the fewer run at once; with kNever no one is preempted for pages, unless pages
+  // are shared behind a window: who leaves them behind frees none.
   std::uint64_t headroom = 0;
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
   bool admits = true;  // false in a step that has preempted
