@@ -1,0 +1,176 @@
+#include "tests/unit/faults/talk.h"
+
+#include <cmath>
+#include <map>
+
+#include "tests/unit/device/runs.h"
+
+namespace backplane::test {
+namespace {
+
+engine::Request request(std::size_t n, std::uint64_t seed, std::uint32_t max_tokens) {
+  engine::Request made;
+  made.prompt = tokens_of(n, seed);
+  made.sampling.temperature = 0;
+  made.max_tokens = max_tokens;
+  made.ignore_eos = true;
+  made.top_logprobs = 2;
+  return made;
+}
+
+void note(Answer& answer, const engine::Event& event) {
+  if (event.error) answer.error = event.error;
+  if (event.token < 0) return;
+  answer.tokens.push_back(event.token);
+  answer.logprobs.push_back(event.logprob.value());
+  answer.margins.push_back(event.top.at(0).logprob - event.top.at(1).logprob);
+}
+
+}  // namespace
+
+std::vector<Answer> talk(engine::Engine& engine, const std::function<void(const char* phase)>& done) {
+  std::map<engine::RequestId, Answer> answers;
+  const auto step = [&] {
+    for (const engine::Event& event : engine.step()) note(answers[event.request], event);
+  };
+  answers[engine.submit(request(11, 5, 7))];
+  while (!engine.idle() && answers.begin()->second.tokens.empty()) step();
+  if (done) done("prefill");
+  answers[engine.submit(request(7, 6, 2))];
+  while (!engine.idle()) step();
+  if (done) done("decode");
+  std::vector<Answer> out;
+  for (auto& [id, answer] : answers) out.push_back(std::move(answer));
+  return out;
+}
+
+std::vector<Answer> talk(engine::Model& model) {
+  engine::Engine engine(model, {.max_sequences = 4, .token_budget = 5});
+  return talk(engine);
+}
+
+std::vector<Answer> ask(engine::Engine& engine) {
+  std::vector<Answer> out(1);
+  engine.submit(request(4, 7, 2));
+  while (!engine.idle()) {
+    for (const engine::Event& event : engine.step()) note(out[0], event);
+  }
+  return out;
+}
+
+std::vector<Answer> ask(engine::Model& model) {
+  engine::Engine engine(model, {.max_sequences = 4, .token_budget = 5});
+  return ask(engine);
+}
+
+Fate expect_right(const Trial& trial, const std::vector<Answer>& got, const std::vector<Answer>& want, Equal equal,
+                  double rounding) {
+  Fate fate = Fate::kGoneOn;
+  EXPECT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size() && i < want.size(); ++i) {
+    if (got[i].error) {
+      fate = Fate::kTold;
+      trial.expect_told(*got[i].error);
+      EXPECT_LT(got[i].tokens.size(), want[i].tokens.size());
+    } else {
+      EXPECT_EQ(got[i].tokens.size(), want[i].tokens.size()) << "an answer that just stops";
+    }
+    for (std::size_t t = 0; t < got[i].tokens.size() && t < want[i].tokens.size(); ++t) {
+      if (equal == Equal::kToNearTie && want[i].margins[t] < 1e-3) break;
+      EXPECT_EQ(got[i].tokens[t], want[i].tokens[t]) << "request " << i << " token " << t;
+      if (equal == Equal::kBits) {
+        EXPECT_EQ(got[i].logprobs[t], want[i].logprobs[t]) << "request " << i << " token " << t;
+      } else {
+        EXPECT_NEAR(got[i].logprobs[t], want[i].logprobs[t], rounding) << "request " << i << " token " << t;
+      }
+    }
+  }
+  return fate;
+}
+
+void expect_all_pages_free(const engine::Engine& engine, std::size_t groups) {
+  for (std::uint32_t g = 0; g < groups; ++g) EXPECT_EQ(engine.pages(g).free, engine.pages(g).total) << "group " << g;
+}
+
+namespace {
+
+// Remembers what passes through.
+class Recorder final : public engine::Model {
+ public:
+  explicit Recorder(engine::Model& model) : model_(model) {}
+
+  const engine::ModelShape& shape() const override { return model_.shape(); }
+  std::uint32_t max_step_tokens() const override { return model_.max_step_tokens(); }
+  std::uint32_t page_size() const override { return model_.page_size(); }
+  std::uint32_t pages(std::uint32_t group) const override { return model_.pages(group); }
+  std::int32_t acquire_rope_row(std::uint64_t length) override { return model_.acquire_rope_row(length); }
+  void release_rope_row(std::int32_t row) noexcept override { model_.release_rope_row(row); }
+  engine::Logits forward(const sched::Step& step) override {
+    steps.push_back({step, model_.forward(step)});
+    return steps.back().logits;
+  }
+
+  std::vector<RecordedStep> steps;
+
+ private:
+  engine::Model& model_;
+};
+
+std::string kind_of(const sched::Step& step) {
+  return step.n_decode == step.sequences() ? "decode" : step.n_decode == 0 ? "prefill" : "mixed";
+}
+
+}  // namespace
+
+std::vector<RecordedStep> record_talk(engine::Model& model) {
+  Recorder recorder(model);
+  talk(recorder);
+  return recorder.steps;
+}
+
+std::vector<RecordedStep> record_ask(engine::Model& model) {
+  Recorder recorder(model);
+  ask(recorder);
+  return recorder.steps;
+}
+
+void sweep_steps(engine::Model& model, const std::vector<RecordedStep>& steps, Trial& trial, const std::string& what) {
+  for (std::size_t s = 0; s < steps.size(); ++s) {
+    const std::string phase = kind_of(steps[s].step);
+    for (std::uint64_t call = 1; !testing::Test::HasFailure(); ++call) {
+      SCOPED_TRACE(what + ", step " + std::to_string(s) + ", " + phase + ", call " + std::to_string(call));
+      trial.arm(call);
+      Fate fate = Fate::kGoneOn;
+      try {
+        const engine::Logits logits = model.forward(steps[s].step);
+        EXPECT_EQ(logits.values, steps[s].logits.values);
+      } catch (const Error& error) {
+        trial.expect_told(error);
+        fate = Fate::kTold;
+      }
+      if (!trial.happened()) {
+        EXPECT_EQ(fate, Fate::kGoneOn);
+        break;
+      }
+      note_fault(phase + " " + what, trial.kind(), fate);
+    }
+  }
+  trial.arm(0);
+}
+
+Neighbor::Neighbor() {
+  const FaultFile file(fault_models()[0]);
+  model_ = file.load(file.open());
+  want_ = ask(*model_);
+}
+
+void Neighbor::expect_unharmed() {
+  const std::vector<Answer> got = ask(*model_);
+  for (std::size_t i = 0; i < want_.size(); ++i) {
+    EXPECT_FALSE(got[i].error);
+    EXPECT_EQ(got[i].tokens, want_[i].tokens);
+    EXPECT_EQ(got[i].logprobs, want_[i].logprobs);
+  }
+}
+
+}  // namespace backplane::test
