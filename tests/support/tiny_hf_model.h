@@ -12,11 +12,11 @@
 namespace backplane::test {
 
 enum class TinyHf {
-  kQwen2,   // biases on q, k and v; the upper of its two layers slides: two groups of KV pages
-  kMistral  // both layers slide; the head is the embedding
+  kQwen2,   // 2 heads over 1 of 16; biases on q, k and v; the upper of its two layers slides: two groups of KV pages
+  kMistral  // 4 heads over 2 of 8; both layers slide; the head is the embedding
 };
 
-// 4 heads over 2 KV heads of 8, a hidden size of 32, a vocabulary of 96, windows of 7 tokens.
+// A hidden size of 32, a vocabulary of 96, windows of 7 tokens.
 inline std::filesystem::path write_tiny_hf(const TempFolder& folder, TinyHf kind) {
   constexpr std::uint64_t kHidden = 32, kKv = 16, kFfn = 64, kVocabulary = 96;
   const bool qwen2 = kind == TinyHf::kQwen2;
@@ -53,11 +53,12 @@ inline std::filesystem::path write_tiny_hf(const TempFolder& folder, TinyHf kind
   if (qwen2) matrix("lm_head.weight", kVocabulary, kHidden);
   folder.write("model.safetensors", safetensors_file(header + "}", data));
   const std::string own =
-      qwen2 ? R"("architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true, "max_window_layers": 1)"
-            : R"("architectures": ["MistralForCausalLM"], "tie_word_embeddings": true)";
+      qwen2 ? R"("architectures": ["Qwen2ForCausalLM"], "use_sliding_window": true, "max_window_layers": 1,
+      "num_attention_heads": 2, "num_key_value_heads": 1)"
+            : R"("architectures": ["MistralForCausalLM"], "tie_word_embeddings": true,
+      "num_attention_heads": 4, "num_key_value_heads": 2)";
   folder.write("config.json", "{" + own + R"(, "vocab_size": 96, "hidden_size": 32, "intermediate_size": 64,
-      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
-      "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "sliding_window": 7})");
+      "num_hidden_layers": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "hidden_act": "silu", "sliding_window": 7})");
   return folder.path();
 }
 

@@ -102,6 +102,24 @@ inline double worst_difference(const Outputs& a, const Outputs& b) {
   return worst;
 }
 
+// Where the best token leads by more than twice the bound, both choose it. Returns how many rows have such a token.
+inline std::size_t expect_same_choices(const Outputs& got, const Outputs& want, std::size_t vocabulary, double bound) {
+  std::size_t clear = 0;
+  for (std::size_t begin = 0; begin + vocabulary <= std::min(got.logits.size(), want.logits.size());
+       begin += vocabulary) {
+    const auto from = static_cast<std::ptrdiff_t>(begin), to = static_cast<std::ptrdiff_t>(begin + vocabulary);
+    const auto best = std::max_element(want.logits.begin() + from, want.logits.begin() + to);
+    const bool tie = std::count_if(want.logits.begin() + from, want.logits.begin() + to,
+                                   [&](double v) { return v >= *best - 2 * bound; }) > 1;
+    if (tie) continue;
+    ++clear;
+    EXPECT_EQ(std::max_element(got.logits.begin() + from, got.logits.begin() + to) - got.logits.begin(),
+              best - want.logits.begin())
+        << "row " << begin / vocabulary;
+  }
+  return clear;
+}
+
 inline void expect_same(const Outputs& got, const Outputs& want, double tolerance = 1e-4) {
   EXPECT_LE(worst_difference(got, want), tolerance);
   EXPECT_EQ(got.greedy, want.greedy);
