@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "models/kv_copy.h"
 
 namespace backplane::models {
 
@@ -73,8 +74,20 @@ void FailoverModel::copy_pages(std::uint32_t group, std::span<const std::int32_t
   }
 }
 
+void FailoverModel::move_to(std::unique_ptr<LoadedModel> next, std::span<const std::vector<std::int32_t>> pages) {
+  require_alike(*next, "the device to move to");
+  if (model_->executors().size() != 1 || next->executors().size() != 1) {
+    throw Error(ErrorCode::kUsage, "a model that runs on a device for each phase can't be moved", {},
+                "move it from one device to one device");
+  }
+  std::vector<Row> rows = acquire_again(*next);
+  for (std::uint32_t g = 0; g < pages.size(); ++g) copy_kv_pages(model_->executor(), next->executor(), g, pages[g]);
+  rows_ = std::move(rows);
+  model_ = std::move(next);
+}
+
 void FailoverModel::give_up(const DeviceLost& loss) {
-  if (failed_over_) throw DeviceLost(loss);
+  if (failed_over_ || !backup_.load) throw DeviceLost(loss);
   fail_over(loss);
   throw engine::ModelReplaced(loss.cause());
 }
@@ -87,7 +100,7 @@ void FailoverModel::fail_over(const DeviceLost& loss) {
   };
   try {
     std::unique_ptr<LoadedModel> backup = backup_.load();
-    require_alike(*backup);
+    require_alike(*backup, "--failover");
     rows_ = acquire_again(*backup);
     model_ = std::move(backup);
   } catch (const Error& error) {
@@ -101,25 +114,25 @@ void FailoverModel::fail_over(const DeviceLost& loss) {
       backup_.name);
 }
 
-void FailoverModel::require_alike(const LoadedModel& backup) const {
-  const engine::ModelShape& other = backup.shape();
-  bool alike = other.vocab_size == shape_.vocab_size && other.max_context == shape_.max_context &&
-               other.groups.size() == shape_.groups.size() && backup.page_size() == page_size() &&
-               backup.max_step_tokens() >= max_step_tokens_ && backup.max_step_sequences() >= max_step_sequences_;
+void FailoverModel::require_alike(const LoadedModel& other, std::string_view option) const {
+  const engine::ModelShape& shape = other.shape();
+  bool alike = shape.vocab_size == shape_.vocab_size && shape.max_context == shape_.max_context &&
+               shape.groups.size() == shape_.groups.size() && other.page_size() == page_size() &&
+               other.max_step_tokens() >= max_step_tokens_ && other.max_step_sequences() >= max_step_sequences_;
   for (std::uint32_t g = 0; alike && g < shape_.groups.size(); ++g) {
-    alike = other.groups[g].window == shape_.groups[g].window && backup.pages(g) == pages(g);
+    alike = shape.groups[g].window == shape_.groups[g].window && other.pages(g) == pages(g);
   }
   if (!alike) {
-    throw Error(ErrorCode::kUsage, "it can't have the same KV pages or steps", "--failover",
+    throw Error(ErrorCode::kUsage, "it can't have the same KV pages or steps", option,
                 "choose a device that shares a page size");
   }
 }
 
 // Our rows as they are in use, with rows of the backup.
-std::vector<FailoverModel::Row> FailoverModel::acquire_again(LoadedModel& backup) const {
+std::vector<FailoverModel::Row> FailoverModel::acquire_again(LoadedModel& other) const {
   std::vector<Row> rows = rows_;
   for (Row& row : rows) {
-    for (std::uint32_t user = 0; user < row.users; ++user) row.real = backup.acquire_rope_row(row.planned_length);
+    for (std::uint32_t user = 0; user < row.users; ++user) row.real = other.acquire_rope_row(row.planned_length);
   }
   return rows;
 }

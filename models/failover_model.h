@@ -1,11 +1,13 @@
-// A model that goes on with another device when its own is lost.
+// A model that goes on with another device: when its own is lost, or when it is told to.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
@@ -16,7 +18,7 @@ namespace backplane::models {
 // Where a model goes on.
 struct Backup {
   std::string name;  // of the device, for messages
-  // Loads the same file with the same context, sequences, page size and step size.
+  // Loads the same file with the same context, sequences, page size and step size. Empty: a loss is final.
   std::function<std::unique_ptr<LoadedModel>()> load;
 };
 
@@ -45,6 +47,12 @@ class FailoverModel final : public LoadedModel {
   std::vector<device::Executor*> executors() override { return model_->executors(); }
   DType kv_type() const override { return model_->kv_type(); }
 
+  // Goes on with `next` from the next step on: brings over the contents of these pages (of each group), keeps the rope
+  // rows, gives the model in use up. Nothing is computed again, and, where both keep K and V in one type, the pages are
+  // exact. Between two steps of whoever uses the model. Throws Error, and then goes on as before: kUsage where `next`
+  // isn't alike or not on one executor.
+  void move_to(std::unique_ptr<LoadedModel> next, std::span<const std::vector<std::int32_t>> pages);
+
   bool failed_over() const { return failed_over_; }
 
  private:
@@ -58,8 +66,8 @@ class FailoverModel final : public LoadedModel {
   // Throws ModelReplaced, or DeviceLost.
   [[noreturn]] void give_up(const DeviceLost& loss);
   void fail_over(const DeviceLost& loss);
-  void require_alike(const LoadedModel& backup) const;
-  std::vector<Row> acquire_again(LoadedModel& backup) const;
+  void require_alike(const LoadedModel& other, std::string_view option) const;
+  std::vector<Row> acquire_again(LoadedModel& other) const;
   bool rows_are_real() const;
 
   std::unique_ptr<LoadedModel> model_;  // in use

@@ -77,6 +77,7 @@ class Engine {
   // What the model has really executed.
   const StepRunner& steps() const { return runner_; }
   kv::PoolCounts pages(std::uint32_t group) const { return book_.counts(group); }
+  std::vector<std::int32_t> pages_in_use(std::uint32_t group) const { return book_.pages_in_use(group); }
   const Limits& limits() const { return limits_; }
   std::uint32_t groups() const { return book_.groups(); }
   std::size_t requests() const { return requests_.size(); }     // running and waiting

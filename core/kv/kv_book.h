@@ -108,6 +108,8 @@ class KvBook {
   std::uint32_t max_chunk() const { return max_chunk_; }
   std::uint32_t window(std::uint32_t group) const { return groups_.at(group).config.window; }
   PoolCounts counts(std::uint32_t group) const { return groups_.at(group).pool.counts(); }
+  // Pages whose contents must be kept when the cache moves to another device.
+  std::vector<std::int32_t> pages_in_use(std::uint32_t group) const { return groups_.at(group).pool.in_use(); }
   Reach reach(std::uint32_t group) const { return {window(group), page_size_, max_chunk_}; }
   const PrefixCounts& prefix_counts() const { return prefix_counts_; }
   const PrefixIndex& index() const { return index_; }

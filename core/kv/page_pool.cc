@@ -61,6 +61,14 @@ PoolCounts PagePool::counts() const {
   return {.total = total, .free = free, .cached = cached_, .held = total - free - cached_};
 }
 
+std::vector<std::int32_t> PagePool::in_use() const {
+  std::vector<std::int32_t> pages;
+  for (std::size_t i = 0; i < pages_.size(); ++i) {
+    if (pages_[i].references > 0 || pages_[i].kept) pages.push_back(static_cast<std::int32_t>(i));
+  }
+  return pages;
+}
+
 PagePool::Page& PagePool::used(PageId page) {
   if (!page.valid() || index(page) >= pages_.size() ||
       (pages_[index(page)].references == 0 && !pages_[index(page)].kept)) {

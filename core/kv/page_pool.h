@@ -43,6 +43,8 @@ class PagePool {
 
   std::uint32_t references(PageId page) const { return pages_.at(index(page)).references; }
   PoolCounts counts() const;
+  // Pages with contents that somebody may still ask for: held and cached ones, ascending. Takes time for every page.
+  std::vector<std::int32_t> in_use() const;
 
  private:
   struct Page {
