@@ -149,6 +149,7 @@ Handle Device::give(std::unique_ptr<Object> object) {
 void fill_weights(bp_weights_table& table);                                    // weights.cc
 void fill_kv(bp_kv_table& table);                                              // kv.cc
 void fill_stream(bp_stream_table& table);                                      // stream_table.cc
+void fill_buffers(bp_buffer_table& table);                                     // buffers.cc
 void fill_built(bp_device_table& table);                                       // built.cc
 void fill_graph(bp_graph_table& table);                                        // graph.cc
 void answer_query(Device& device, const bp_op_query& query, bp_support& out);  // supports.cc

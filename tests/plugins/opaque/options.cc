@@ -16,7 +16,7 @@ std::uint64_t number(std::string_view text) {
   return value;
 }
 
-std::set<std::string> list(std::string_view text) {
+std::set<std::string> split(std::string_view text) {
   std::set<std::string> out;
   while (!text.empty()) {
     const auto piece = text.substr(0, text.find('+'));
@@ -69,11 +69,13 @@ void set_fault(Options& options, std::string_view value) {
 
 }  // namespace
 
+std::set<std::string> parse_list(const char* text) { return split(text ? text : ""); }
+
 Options parse_options(const char* text) {
   Options options;
   sdk::for_each_option(text ? text : std::getenv("BACKPLANE_OPAQUE"),
                        [&](std::string_view key, std::string_view value) {
-                         if (set(options, kLists, key, [&] { return list(value); }) ||
+                         if (set(options, kLists, key, [&] { return split(value); }) ||
                              set(options, kFlags, key, [&] { return number(value) != 0; }) ||
                              set(options, kNumbers, key, [&] { return number(value); })) {
                            return;

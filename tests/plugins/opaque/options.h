@@ -44,4 +44,7 @@ struct Options {
 // NULL: from the environment. BP_INVALID for what it doesn't know.
 Options parse_options(const char* text);
 
+// "a+b"; NULL is empty.
+std::set<std::string> parse_list(const char* text);
+
 }  // namespace opaque
