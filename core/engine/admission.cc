@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/text/stop_matcher.h"
+
 namespace backplane::engine {
 namespace {
 
@@ -37,10 +39,9 @@ void check_ids(std::span<const TokenId> ids, std::uint32_t vocab_size, std::stri
   check_each(ids, vocab_size, what);
 }
 
-Allowance allow(const Request& request, const Limits& limits) {
-  check_ids(request.prompt, limits.vocab_size, "the prompt");
-  check_each(request.stop_ids, limits.vocab_size, "the list of stop ids");
-  sample::validate(request.sampling, limits.vocab_size);
+void check_settings(const Request& request, std::uint32_t vocab_size, bool has_tokenizer) {
+  check_each(request.stop_ids, vocab_size, "the list of stop ids");
+  sample::validate(request.sampling, vocab_size);
   if (request.n == 0 || request.n > kMostAnswers) {
     throw Error(ErrorCode::kUsage, fmt::format("n can't be {}", request.n), {},
                 fmt::format("ask for 1 to {} answers", kMostAnswers));
@@ -53,10 +54,16 @@ Allowance allow(const Request& request, const Limits& limits) {
                 fmt::format("min_tokens can't be {}, more than max_tokens {}", request.min_tokens, *request.max_tokens),
                 {}, "give a number from 0 to max_tokens");
   }
-  if (!limits.has_tokenizer && !request.stop.empty()) {
+  if (!has_tokenizer && !request.stop.empty()) {
     throw Error(ErrorCode::kUsage, "stop strings need a tokenizer, and this model has none", {},
                 "use stop ids instead");
   }
+  const text::StopMatcher stops(request.stop);  // or it throws
+}
+
+Allowance allow(const Request& request, const Limits& limits) {
+  check_ids(request.prompt, limits.vocab_size, "the prompt");
+  check_settings(request, limits.vocab_size, limits.has_tokenizer);
   const std::uint64_t prompt = request.prompt.size();
   check_prompt_fits(prompt, limits);
 

@@ -21,6 +21,9 @@ struct Allowance {
   std::uint64_t planned_length = 0;  // prompt and generated tokens, as models choose their rope factors by it
 };
 
+// Throws kUsage for what is wrong with a request whatever its prompt.
+void check_settings(const Request& request, std::uint32_t vocab_size, bool has_tokenizer);
+
 // Generation ends, at the latest, when the context is full. Throws kUsage for what is wrong with the request,
 // kCapacity, naming the most that fits, for a prompt longer than the context and for what an empty cache can't hold.
 Allowance allow(const Request& request, const Limits& limits);

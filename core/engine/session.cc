@@ -17,7 +17,8 @@ RequestId Session::submit(Request request) {
 
 Generation Session::generate(Request request, const TokenCallback& on_event, const std::atomic<bool>* interrupt) {
   require_idle(engine_);
-  return follow(engine_, submit(std::move(request)), on_event, interrupt);
+  require_one_answer(request);
+  return std::move(follow(engine_, submit(std::move(request)), 1, on_event, interrupt).front());
 }
 
 std::uint64_t Session::reused() const { return engine_.conversations_.at(id_).reused; }

@@ -3,11 +3,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/error.h"
+#include "core/text/utf8.h"
+
 namespace backplane::text {
 
 StopMatcher::StopMatcher(std::vector<std::string> stops) {
   for (std::string& text : stops) {
     if (text.empty()) continue;
+    if (to_valid_utf8(text) != text) {
+      throw Error(ErrorCode::kUsage, "a stop string isn't UTF-8", to_valid_utf8(text), "give whole characters");
+    }
     Stop stop{.text = std::move(text), .fallback = {}};
     stop.fallback.assign(stop.text.size(), 0);
     for (std::size_t i = 1, k = 0; i < stop.text.size(); ++i) {

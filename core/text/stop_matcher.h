@@ -13,7 +13,7 @@ namespace backplane::text {
 // change what comes out. One object per sequence; no threads.
 class StopMatcher {
  public:
-  // Empty strings are ignored.
+  // Empty strings are ignored. Throws Error{kUsage} for one that isn't UTF-8: it could end a text inside a character.
   explicit StopMatcher(std::vector<std::string> stops);
 
   // The part of the text that is now certain. Once stopped(), nothing comes any more. Stop strings that are complete

@@ -1,8 +1,10 @@
 // What goes wrong on the device ends the requests it concerns, and no others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "core/engine/engine.h"
 #include "tests/unit/engine/engine_fixture.h"
@@ -51,19 +53,27 @@ void expect_only_the_second_failed(FakeModel& model, Three& three, ErrorCode cod
   EXPECT_EQ(model.rope_rows_held(), 0);
 }
 
-TEST(Failure, NanLogitsEndTheirRequest) {
-  FakeModel model;
-  model.after_step = [](const sched::Step& step, Logits& logits) {
-    for (std::size_t r = 0; r < step.out_row.size(); ++r) {
-      const std::size_t t = static_cast<std::size_t>(step.out_row[r]);
-      if (t > 0 && step.token[t - 1] == kPoison) {
-        logits.values[r * logits.vocab_size + 7] = std::numeric_limits<double>::quiet_NaN();
+// https://github.com/vllm-project/vllm/issues/13035: NaN became a text of "!!!!".
+TEST(Failure, BrokenLogitsEndTheirRequest) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const std::pair<double, const char*> kinds[] = {
+      {kNan, "NaN"}, {kInfinity, "gave infinity"}, {-kInfinity, "no possible token"}};
+  for (const auto& [broken, text] : kinds) {
+    FakeModel model;
+    model.after_step = [broken = broken](const sched::Step& step, Logits& logits) {
+      for (std::size_t r = 0; r < step.out_row.size(); ++r) {
+        const std::size_t t = static_cast<std::size_t>(step.out_row[r]);
+        if (t == 0 || step.token[t - 1] != kPoison) continue;
+        const auto row = logits.values.begin() + static_cast<std::ptrdiff_t>(r * logits.vocab_size);
+        // One is enough, but for minus infinity: then it's all of them.
+        std::fill(row + (broken < 0 ? 0 : 7), row + (broken < 0 ? logits.vocab_size : 8), broken);
       }
-    }
-  };
-  Three three(model);
-  expect_only_the_second_failed(model, three, ErrorCode::kDevice, "NaN");
-  EXPECT_EQ(model.steps().front().sequences(), 3u);
+    };
+    Three three(model);
+    expect_only_the_second_failed(model, three, ErrorCode::kDevice, text);
+    EXPECT_EQ(model.steps().front().sequences(), 3u);
+  }
 }
 
 TEST(Failure, AStepThatTheDeviceRefusesIsRunAgainOneByOne) {

@@ -91,10 +91,11 @@ struct Stopped {
   std::string text, stop;
 };
 
-Stopped feed(const std::vector<std::string>& stops, const std::vector<std::string>& parts) {
+// The first `free` parts may not stop it.
+Stopped feed(const std::vector<std::string>& stops, const std::vector<std::string>& parts, std::size_t free = 0) {
   StopMatcher matcher(stops);
   Stopped out;
-  for (const std::string& part : parts) out.text += matcher.push(part);
+  for (std::size_t i = 0; i < parts.size(); ++i) out.text += matcher.push(parts[i], i >= free);
   out.text += matcher.flush();
   if (matcher.stopped()) out.stop = matcher.stop_string();
   return out;
@@ -130,6 +131,22 @@ TEST(StopMatcherTest, FirstCompleteThenLongest) {
   EXPECT_EQ(feed({""}, {"text"}).text, "text");
 }
 
+TEST(StopMatcherTest, WholeCharactersOnly) {
+  EXPECT_ERROR(StopMatcher({"ok", "\x9F\x98"}), ErrorCode::kUsage, "UTF-8");
+  EXPECT_ERROR(StopMatcher({"\xF0\x9F"}), ErrorCode::kUsage, "UTF-8");
+  EXPECT_EQ(feed({"\u00E9"}, {"caf\u00E9 au lait"}).text, "caf");
+}
+
+TEST(StopMatcherTest, MayBeToldNotToStop) {
+  StopMatcher matcher({"END", "\n\n"});
+  EXPECT_EQ(matcher.push("an END here", false), "an END here");
+  EXPECT_EQ(matcher.push("\n\n", false), "\n");  // the second line break may begin another stop
+  EXPECT_EQ(matcher.push(" EN", false), "\n ");
+  EXPECT_FALSE(matcher.stopped());
+  EXPECT_EQ(matcher.push("D of it"), "");  // begun when it wasn't allowed to stop, completed when it was
+  EXPECT_EQ(matcher.stop_string(), "END");
+}
+
 TEST(StopMatcherTest, CutsMakeNoDifference) {
   std::mt19937 random(11);
   for (int round = 0; round < 3000; ++round) {
@@ -141,14 +158,17 @@ TEST(StopMatcherTest, CutsMakeNoDifference) {
     const std::vector<std::string> stops{letters(6), letters(4)};
     const std::string text = letters(24);
     std::vector<std::string> parts;
+    const std::size_t free = round % 2 == 0 ? 0 : random() % 5;
+    std::size_t begin = 0;  // of the first part that may stop it
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t size = 1 + random() % 4;
       parts.push_back(text.substr(at, size));
       at += size;
+      if (parts.size() <= free) begin = std::min(at, text.size());
     }
-    // The definition: the shortest prefix that ends with a stop string.
+    // The definition: the shortest prefix, longer than where it may not stop, that ends with a stop string.
     std::string want = text;
-    for (std::size_t end = 1; end <= text.size() && want == text; ++end) {
+    for (std::size_t end = begin + 1; end <= text.size() && want == text; ++end) {
       std::size_t longest = 0;
       for (const std::string& stop : stops) {
         if (text.substr(0, end).ends_with(stop)) longest = std::max(longest, stop.size());
@@ -156,7 +176,7 @@ TEST(StopMatcherTest, CutsMakeNoDifference) {
       if (longest > 0) want = text.substr(0, end - longest);
       if (longest > 0) break;
     }
-    ASSERT_EQ(feed(stops, parts).text, want) << text << " / " << stops[0] << " / " << stops[1];
+    ASSERT_EQ(feed(stops, parts, free).text, want) << text << " / " << stops[0] << " / " << stops[1];
   }
 }
 
