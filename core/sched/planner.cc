@@ -20,14 +20,17 @@ class Draft {
     for (const SnapshotGroup& group : snapshot.groups) spare_.push_back(group.available);
     for (const SnapshotSequence& sequence : snapshot.sequences) {
       seats_ += sequence.running;
-      long_runs_ |= sequence.running && is_long(sequence);
+      if (sequence.running) note_long(sequence);
     }
   }
 
   bool is_long(const SnapshotSequence& sequence) const {
     return snapshot_.long_prompt > 0 && sequence.pending() > snapshot_.long_prompt;
   }
-  bool long_runs() const { return long_runs_; }
+  // Whether a long one of no lower rank is under way.
+  bool passes_over(const SnapshotSequence& sequence) const {
+    return is_long(sequence) && sequence.priority >= long_priority_;
+  }
   bool exhausted() const { return budget_ == 0; }
   bool runs(std::size_t i) const { return sequence(i).running || tokens_[i] > 0; }
   // A long sequence's share at its turn.
@@ -44,6 +47,9 @@ class Draft {
   StepPlan finish(bool wants_more);
 
  private:
+  void note_long(const SnapshotSequence& sequence) {
+    if (is_long(sequence)) long_priority_ = std::min<std::int64_t>(long_priority_, sequence.priority);
+  }
   const SnapshotSequence& sequence(std::size_t i) const { return snapshot_.sequences[i]; }
   std::int64_t pages(std::uint64_t tokens) const {
     return static_cast<std::int64_t>((tokens + snapshot_.page_size - 1) / snapshot_.page_size);
@@ -63,7 +69,7 @@ class Draft {
   std::vector<std::int64_t> spare_;       // pages of each group that this step has not used
   std::vector<std::int64_t> unpromised_;  // of these, such as are promised to no one; empty: not reckoned yet
   std::uint32_t budget_, rows_, seats_ = 0;
-  bool long_runs_ = false;
+  std::int64_t long_priority_ = std::numeric_limits<std::int64_t>::max();  // the best of long ones under way
 };
 
 // How many tokens the sequence could have with the spare pages.
@@ -170,7 +176,7 @@ Admission Draft::admit(std::size_t i) {
     spare_[g] -= held(i, g).idle;
   }
   ++seats_;
-  long_runs_ |= is_long(sequence(i));
+  note_long(sequence(i));
   give(i, share(sequence(i)));
   return Admission::kAdmitted;
 }
@@ -213,7 +219,7 @@ StepPlan plan_step(const Snapshot& snapshot) {
     const SnapshotSequence& s = sequences[i];
     if (s.running) {
       if (s.pending() > 1 && !draft.give(i, draft.share(s)) && draft.find_victim(i)) return draft.finish(false);
-    } else if (s.ready && admits && !(draft.is_long(s) && draft.long_runs())) {
+    } else if (s.ready && admits && !draft.passes_over(s)) {
       const Admission admission = draft.admit(i);
       if (admission == Admission::kVictim) return draft.finish(false);
       admits = admission == Admission::kAdmitted;

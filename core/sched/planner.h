@@ -76,8 +76,8 @@ struct StepPlan {
 // 2. Then prompts, and what must be computed again, running or waiting, by priority and arrival. A long one gets half
 // of
 //    the budget that is left when its turn comes, and at the end what nobody else has used. While one long prompt is
-//    unfinished, other long ones are not admitted; short ones overtake them meanwhile. So a long prompt delays short
-//    ones by a factor of two at most, and they it.
+//    unfinished, others of its priority or behind are not admitted; short ones overtake them meanwhile. So a long
+//    prompt delays short ones by a factor of two at most, and they it.
 // 3. A waiting sequence is admitted when a seat is free and when in every group the pages that it may need, by
 //    kv::pages_needed for its known tokens and the headroom, can be promised beside those of all running ones. But for
 //    rule 2 none overtakes one that doesn't fit.

@@ -134,6 +134,14 @@ class Checker {
     }
     return false;
   }
+  // One that runs, or is admitted before i, and of no lower rank.
+  bool long_under_way(std::size_t i) const {
+    for (std::size_t j = 0; j < count(); ++j) {
+      const bool before = at(j).running || (j < i && admitted(j));
+      if (before && is_long(j) && at(j).priority <= at(i).priority) return true;
+    }
+    return false;
+  }
   std::size_t count() const { return tokens_.size(); }
 
   std::string check_items() {
@@ -188,20 +196,16 @@ class Checker {
 
   std::string check_admission() {
     std::uint32_t seats = 0;
-    bool long_runs = false, closed = !s_.admits;
-    for (std::size_t i = 0; i < count(); ++i) {
-      seats += at(i).running || admitted(i);
-      long_runs |= at(i).running && is_long(i);
-    }
+    bool closed = !s_.admits;
+    for (std::size_t i = 0; i < count(); ++i) seats += at(i).running || admitted(i);
     if (seats > s_.max_sequences) return "too many seats";
     for (std::size_t i = 0; i < count(); ++i) {
       if (at(i).running) continue;
       if (admitted(i)) {
         if (closed) return "one overtakes another that doesn't fit, or is admitted when nobody should be";
         if (!at(i).ready) return "one is admitted that isn't ready";
-        if (is_long(i) && long_runs) return "a second long prompt";
-        long_runs |= is_long(i);
-      } else if (!(is_long(i) && long_runs)) {
+        if (is_long(i) && long_under_way(i)) return "a second long prompt";
+      } else if (!(is_long(i) && long_under_way(i))) {
         closed = true;
       }
     }

@@ -250,6 +250,15 @@ TEST_F(Planner, ShortOnesOvertakeWaitingLongOnes) {
   EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 4}, {1, 4}})) << "nor is one that is mostly in the cache";
 }
 
+TEST_F(Planner, ALongOneOfBetterPriorityDoesNotWaitForAnother) {
+  s_.long_prompt = 4;
+  waiting(40).priority = -1;
+  running(40, 0);
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{0, 6}, {1, 2}}));
+  s_.sequences[0].priority = 0;
+  EXPECT_EQ(tokens(plan(50)), (Tokens{{1, 8}}));
+}
+
 TEST_F(Planner, KeepsToTheRows) {
   s_.max_rows = 4;
   running(6, 5);
