@@ -47,30 +47,11 @@ void DecoderRope::fill(std::size_t row, std::uint64_t planned_length) {
   }
 }
 
-std::vector<std::uint64_t> DecoderRope::classes_of(std::uint64_t planned_length) const {
+std::int32_t DecoderRope::acquire(std::uint64_t planned_length) {
   std::vector<std::uint64_t> classes;
   for (const RopeSpec& rope : spec_->ropes) {
     classes.push_back(rope_length_class(rope, rope_context_, planned_length));
   }
-  return classes;
-}
-
-std::uint64_t DecoderRope::identity(std::uint64_t planned_length) const {
-  const std::vector<std::uint64_t> wanted = classes_of(planned_length);
-  std::uint64_t least = 0, same = planned_length;
-  while (least < same) {  // classes never fall as lengths rise
-    const std::uint64_t middle = least + (same - least) / 2;
-    if (classes_of(middle) == wanted) {
-      same = middle;
-    } else {
-      least = middle + 1;
-    }
-  }
-  return same;
-}
-
-std::int32_t DecoderRope::acquire(std::uint64_t planned_length) {
-  const std::vector<std::uint64_t> classes = classes_of(planned_length);
   const auto same = [&](const Row& row) { return row.classes == classes; };
   auto it = std::find_if(rows_.begin(), rows_.end(), same);
   if (it == rows_.end()) {

@@ -17,8 +17,9 @@ class DecoderRope {
   // Throws Error{kCapacity} when more lengths are in use than there was room for.
   std::int32_t acquire(std::uint64_t planned_length);
   void release(std::int32_t row) noexcept;
-  // The least length that gets the same factors.
-  std::uint64_t identity(std::uint64_t planned_length) const;
+  std::uint64_t identity(std::uint64_t planned_length) const {
+    return rope_identity(spec_->ropes, rope_context_, planned_length);
+  }
 
   const device::Rope& table(std::size_t index) const { return tables_[index]; }
 
@@ -28,7 +29,6 @@ class DecoderRope {
     std::uint32_t users = 0;
   };
   void fill(std::size_t row, std::uint64_t planned_length);
-  std::vector<std::uint64_t> classes_of(std::uint64_t planned_length) const;  // of each rope spec
 
   const DecoderSpec* spec_;
   std::uint64_t rope_context_;

@@ -105,6 +105,24 @@ std::uint64_t rope_length_class(const RopeSpec& spec, std::uint64_t max_context,
   return 0;
 }
 
+std::uint64_t rope_identity(std::span<const RopeSpec> specs, std::uint64_t max_context, std::uint64_t planned_length) {
+  const auto alike = [&](std::uint64_t length) {
+    return std::all_of(specs.begin(), specs.end(), [&](const RopeSpec& spec) {
+      return rope_length_class(spec, max_context, length) == rope_length_class(spec, max_context, planned_length);
+    });
+  };
+  std::uint64_t least = 0, same = planned_length;
+  while (least < same) {  // classes never fall as lengths rise
+    const std::uint64_t middle = least + (same - least) / 2;
+    if (alike(middle)) {
+      same = middle;
+    } else {
+      least = middle + 1;
+    }
+  }
+  return same;
+}
+
 RopeTable rope_table(const RopeSpec& spec, std::uint64_t max_context, std::uint64_t planned_length) {
   const RopeSettings& s = spec.settings;
   RopeTable table;

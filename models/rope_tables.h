@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "models/decoder_spec.h"
@@ -23,5 +24,9 @@ std::uint32_t stretched_context(const formats::RopeSettings& settings, std::uint
 
 // Requests with the same class get the same table; it is 0 for all where length doesn't matter.
 std::uint64_t rope_length_class(const RopeSpec& spec, std::uint64_t max_context, std::uint64_t planned_length);
+
+// The least planned length that is of the same class in all specs: a number for the tables of a request that means the
+// same wherever the model runs.
+std::uint64_t rope_identity(std::span<const RopeSpec> specs, std::uint64_t max_context, std::uint64_t planned_length);
 
 }  // namespace backplane::models
