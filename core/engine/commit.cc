@@ -41,6 +41,7 @@ void Engine::commit(const sched::Share& share, const Logits& logits, std::uint32
     events.push_back(std::move(event));
     if (active.generated == 1 && active.answer == 0) fork(active, last, events);
   } catch (const Error& error) {  // of this row only
+    active.broken = true;
     end(active, FinishReason::kError, &error, events);
   }
 }

@@ -105,6 +105,7 @@ class Engine {
     TextStream text;
     std::uint32_t generated = 0;
     bool started = false;                     // has run
+    bool broken = false;                      // has had logits that are none: its K and V may be no better
     std::vector<sample::TokenReport> prompt;  // until the first token
 
     Active(std::shared_ptr<const Task> from, std::uint32_t number, const EngineOptions& options);
@@ -129,6 +130,7 @@ class Engine {
   Logits run(std::span<const sched::Share> shares, std::uint32_t n_decode);
   void copy_pages(std::span<const sched::Share> shares);
   void remove_finished(std::span<const Event> events);
+  void audit() const;
   void start_over();
 
   // commit.cc

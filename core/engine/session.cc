@@ -92,6 +92,7 @@ void Engine::release_rope_row(sched::Sequence& sequence) {
 // The end of a request, however it ended.
 void Engine::release(Active& active) {
   scheduler_.remove(active);
+  if (active.broken && active.kv.valid()) book_.distrust(active.kv);
   const auto& id = active.task->conversation;
   const auto it = id ? conversations_.find(*id) : conversations_.end();
   if (it == conversations_.end()) {
@@ -100,7 +101,7 @@ void Engine::release(Active& active) {
   }
   it->second.busy = false;
   it->second.used = ++clock_;
-  if (active.computed == 0) {
+  if (active.computed == 0 || active.broken) {
     drop(active);
     return;
   }

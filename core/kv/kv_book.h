@@ -93,6 +93,9 @@ class KvBook {
   // The contents of all pages are gone: every sequence is truncated to 0, nothing is kept.
   void lose_contents();
 
+  // What the sequence has computed may be wrong: none of the pages of its text is found any more.
+  void distrust(SequenceId sequence);
+
   // Tokens in the cache.
   std::uint64_t length(SequenceId sequence) const { return at(sequence).length; }
   std::span<const std::int32_t> page_table(SequenceId sequence, std::uint32_t group) const;

@@ -110,6 +110,15 @@ void KvBook::forget(std::uint32_t group, PageId page) {
   groups_[group].pool.set_kept(page, false);
 }
 
+void KvBook::distrust(SequenceId sequence) {
+  for (PrefixId node = at(sequence).known; node.valid(); node = index_.parent(node)) {
+    for (std::uint32_t g = 0; g < groups(); ++g) {
+      const PageId page = index_.page(node, g);
+      if (page.valid()) forget(g, page);
+    }
+  }
+}
+
 bool KvBook::evict(std::uint32_t group) {
   const std::optional<PageId> page = groups_[group].pool.oldest_cached();
   if (!page) return false;

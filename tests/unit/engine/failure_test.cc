@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/engine/engine.h"
+#include "core/engine/session.h"
 #include "tests/unit/engine/engine_fixture.h"
 
 namespace backplane::engine {
@@ -74,6 +75,28 @@ TEST(Failure, BrokenLogitsEndTheirRequest) {
     expect_only_the_second_failed(model, three, ErrorCode::kDevice, text);
     EXPECT_EQ(model.steps().front().sequences(), 3u);
   }
+}
+
+// NaN may come from K and V: what a request with broken logits has computed is given to no one else.
+TEST(Failure, NothingOfABrokenRequestIsKept) {
+  FakeModel model;
+  bool broken = true;
+  model.after_step = [&](const sched::Step&, Logits& logits) {
+    if (broken) std::fill(logits.values.begin(), logits.values.end(), std::numeric_limits<double>::quiet_NaN());
+  };
+  Engine engine(model);
+  Session session(engine);
+  const auto prompt = some_tokens(40, 1);
+  EXPECT_EQ(session.generate({.prompt = prompt, .max_tokens = 5}).finish, FinishReason::kError);
+  engine.submit({.prompt = prompt, .max_tokens = 5});
+  EXPECT_EQ(run_to_end(engine).begin()->second.finish, FinishReason::kError);
+  broken = false;
+  EXPECT_EQ(session.cached(), 0u);
+  const RequestId id = engine.submit({.prompt = prompt, .max_tokens = 5});
+  EXPECT_EQ(run_to_end(engine)[id].ids, model.greedy(prompt, 5));
+  EXPECT_EQ(engine.stats().prefix.found, 0u);
+  EXPECT_EQ(session.generate({.prompt = prompt, .max_tokens = 5}).ids, model.greedy(prompt, 5));
+  EXPECT_GT(engine.stats().prefix.found, 0u) << "what is sound is kept";
 }
 
 TEST(Failure, AStepThatTheDeviceRefusesIsRunAgainOneByOne) {

@@ -294,6 +294,26 @@ TEST(Prefix, NothingIsKnownWhenContentsAreLost) {
   EXPECT_EQ(book.fault(), "");
 }
 
+TEST(Prefix, WhatIsNotTrustedIsFoundNoMore) {
+  KvBook book(4, {{0, 12}, {5, 12}}, 8);  // behind the window pages are given back, and known all the same
+  const Tokens text = counted(17);
+  const SequenceId a = book.open(kNone), b = book.open(kNone), c = book.open(kNone);
+  compute(book, a, text);
+  EXPECT_EQ(book.adopt(b, text, 16), 16u);
+  remember(book, counted(8, 40));
+  book.distrust(b);
+  EXPECT_EQ(found(book, c, text), 0u);
+  EXPECT_EQ(found(book, c, counted(8, 40)), 8u) << "another text";
+  EXPECT_EQ(book.length(b), 16u) << "those who have it keep it";
+  EXPECT_EQ(book.fault(), "");
+  book.free(a);
+  book.free(b);
+  EXPECT_EQ(found(book, c, text), 0u);
+  compute(book, c, text);
+  EXPECT_EQ(found(book, text), 16u) << "computed again";
+  EXPECT_EQ(book.fault(), "");
+}
+
 TEST(Fork, SharesAllPagesAndCopiesTheOneThatIsWritten) {
   KvBook book(4, {{0, 10}}, 8);
   const Tokens text = counted(10);
