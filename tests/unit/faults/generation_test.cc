@@ -31,7 +31,7 @@ class GenerationFaults : public testing::TestWithParam<FaultKind> {
     EXPECT_TRUE(fate == Fate::kTold || !trial.loses());
     const std::vector<Answer> later = test::ask(engine);
     EXPECT_EQ(expect_right(trial, later, want_later_, Equal::kBits), trial.loses() ? Fate::kTold : Fate::kGoneOn);
-    test::expect_all_pages_free(engine, loaded->shape().groups.size());
+    test::expect_no_page_held(engine);
     if (trial.loses()) neighbor_.expect_unharmed();
     return fate;
   }

@@ -15,15 +15,15 @@ using test::FaultKind;
 using test::Trial;
 
 using Bytes = std::vector<std::byte>;
-const std::vector<std::int32_t> kPages{2, 0};
+const std::vector<std::int32_t> kPages{2, 0}, kOtherPages{1, 5};
 
-// K and V of the pages, layer after layer.
-std::vector<Bytes> read(models::LoadedModel& model) {
+// K and V of pages, layer after layer.
+std::vector<Bytes> read(models::LoadedModel& model, const std::vector<std::int32_t>& pages = kPages) {
   device::KvPool& pool = model.executor().kv();
   std::vector<Bytes> out;
   for (std::uint32_t layer = 0; layer < pool.spec().layers.size(); ++layer) {
-    Bytes k(kPages.size() * pool.k_page_bytes(layer)), v(kPages.size() * pool.v_page_bytes(layer));
-    pool.read_pages(layer, kPages, k, v);
+    Bytes k(pages.size() * pool.k_page_bytes(layer)), v(pages.size() * pool.v_page_bytes(layer));
+    pool.read_pages(layer, pages, k, v);
     out.push_back(std::move(k));
     out.push_back(std::move(v));
   }
@@ -59,6 +59,8 @@ class KvFaults : public testing::TestWithParam<std::tuple<const char*, FaultKind
     const std::vector<Bytes> own = read(model);
     phase = "import";
     write(model, from_cpu_);
+    phase = "copy within";
+    model.copy_pages(0, kPages, kOtherPages);
     phase = "copy from";
     models::copy_kv_pages(model.executor(), other_->executor(), 0, kPages);
     phase = "none";
@@ -94,6 +96,7 @@ class KvFaults : public testing::TestWithParam<std::tuple<const char*, FaultKind
       std::string again;
       move(*model, again);
       EXPECT_EQ(read(*model), own);
+      EXPECT_EQ(read(*model, kOtherPages), from_cpu_);
       expect_right(trial, test::ask(*model), want_, Equal::kTokens);
     }
     expect_right(trial, test::ask(*other_), want_, Equal::kBits);

@@ -28,19 +28,26 @@ void note(Answer& answer, const engine::Event& event) {
 
 }  // namespace
 
-std::vector<Answer> talk(engine::Engine& engine, const std::function<void(const char* phase)>& done) {
-  std::map<engine::RequestId, Answer> answers;
+std::vector<Answer> talk(engine::Engine& engine, const std::function<void(const char* phase)>& done,
+                         const std::function<void(int step)>& before_step) {
+  std::map<std::pair<engine::RequestId, std::uint32_t>, Answer> answers;
   const auto step = [&] {
-    for (const engine::Event& event : engine.step()) note(answers[event.request], event);
+    for (const engine::Event& event : engine.step()) note(answers[{event.request, event.answer}], event);
   };
-  answers[engine.submit(request(11, 5, 7))];
+  answers[{engine.submit(request(14, 5, 7)), 0}];
   while (!engine.idle() && answers.begin()->second.tokens.empty()) step();
   if (done) done("prefill");
-  answers[engine.submit(request(7, 6, 2))];
-  while (!engine.idle()) step();
+  engine::Request two = request(7, 6, 3);
+  two.n = 2;
+  const engine::RequestId id = engine.submit(std::move(two));
+  for (const std::uint32_t answer : {0u, 1u}) answers[{id, answer}];
+  for (int i = 0; !engine.idle(); ++i) {
+    if (before_step) before_step(i);
+    step();
+  }
   if (done) done("decode");
   std::vector<Answer> out;
-  for (auto& [id, answer] : answers) out.push_back(std::move(answer));
+  for (auto& [key, answer] : answers) out.push_back(std::move(answer));
   return out;
 }
 
@@ -51,7 +58,7 @@ std::vector<Answer> talk(engine::Model& model) {
 
 std::vector<Answer> ask(engine::Engine& engine) {
   std::vector<Answer> out(1);
-  engine.submit(request(4, 7, 2));
+  engine.submit(request(14, 5, 2));
   while (!engine.idle()) {
     for (const engine::Event& event : engine.step()) note(out[0], event);
   }
@@ -59,7 +66,7 @@ std::vector<Answer> ask(engine::Engine& engine) {
 }
 
 std::vector<Answer> ask(engine::Model& model) {
-  engine::Engine engine(model, {.max_sequences = 4, .token_budget = 5});
+  engine::Engine engine(model, {.max_sequences = 4, .token_budget = 20});
   return ask(engine);
 }
 
@@ -88,8 +95,12 @@ Fate expect_right(const Trial& trial, const std::vector<Answer>& got, const std:
   return fate;
 }
 
-void expect_all_pages_free(const engine::Engine& engine, std::size_t groups) {
-  for (std::uint32_t g = 0; g < groups; ++g) EXPECT_EQ(engine.pages(g).free, engine.pages(g).total) << "group " << g;
+void expect_no_page_held(const engine::Engine& engine) {
+  for (std::uint32_t g = 0; g < engine.groups(); ++g) {
+    const kv::PoolCounts counts = engine.pages(g);
+    EXPECT_EQ(counts.held, 0u) << "group " << g;
+    EXPECT_EQ(counts.free + counts.cached, counts.total) << "group " << g;
+  }
 }
 
 namespace {
@@ -101,10 +112,15 @@ class Recorder final : public engine::Model {
 
   const engine::ModelShape& shape() const override { return model_.shape(); }
   std::uint32_t max_step_tokens() const override { return model_.max_step_tokens(); }
+  std::uint32_t max_step_sequences() const override { return model_.max_step_sequences(); }
   std::uint32_t page_size() const override { return model_.page_size(); }
   std::uint32_t pages(std::uint32_t group) const override { return model_.pages(group); }
   std::int32_t acquire_rope_row(std::uint64_t length) override { return model_.acquire_rope_row(length); }
   void release_rope_row(std::int32_t row) noexcept override { model_.release_rope_row(row); }
+  std::uint64_t rope_identity(std::uint64_t length) const override { return model_.rope_identity(length); }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    model_.copy_pages(group, from, to);
+  }
   engine::Logits forward(const sched::Step& step) override {
     steps.push_back({step, model_.forward(step)});
     return steps.back().logits;

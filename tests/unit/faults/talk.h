@@ -11,19 +11,23 @@
 
 namespace backplane::test {
 
-// One request's events. The margin of a token: how much likelier than the next best it was, as a logarithm.
+// The events of one answer to a request. The margin of a token: how much likelier than the next best it was, as a
+// logarithm.
 struct Answer {
   std::vector<TokenId> tokens;
   std::vector<double> logprobs, margins;
   std::optional<Error> error;
 };
 
-// The first prompt comes in three chunks; then the second request joins, so that steps are mixed; after both have
-// decoded together the first goes on alone. `done(phase)` is called at the end of "prefill" and of "decode".
-std::vector<Answer> talk(engine::Engine& engine, const std::function<void(const char* phase)>& done = {});
+// The first prompt comes in three chunks; then the second request joins, so that steps are mixed, and wants two
+// answers, which share pages until they are written to; after all have decoded together the first goes on alone.
+// `done(phase)` is called at the end of "prefill" and of "decode", `before_step` before each step but the prompt's,
+// from 0.
+std::vector<Answer> talk(engine::Engine& engine, const std::function<void(const char* phase)>& done = {},
+                         const std::function<void(int step)>& before_step = {});
 std::vector<Answer> talk(engine::Model& model);
 
-// One short request: a prompt and a token after it.
+// One request: the first one's prompt again, of which the engine may still have a page, and two tokens.
 std::vector<Answer> ask(engine::Engine& engine);
 std::vector<Answer> ask(engine::Model& model);
 
@@ -38,7 +42,7 @@ enum class Equal {
 Fate expect_right(const Trial& trial, const std::vector<Answer>& got, const std::vector<Answer>& want, Equal equal,
                   double rounding = 1e-4);
 
-void expect_all_pages_free(const engine::Engine& engine, std::size_t groups);
+void expect_no_page_held(const engine::Engine& engine);
 
 // A step as an engine has made it, and what came out.
 struct RecordedStep {
@@ -47,7 +51,7 @@ struct RecordedStep {
 };
 
 std::vector<RecordedStep> record_talk(engine::Model& model);
-std::vector<RecordedStep> record_ask(engine::Model& model);  // a prompt, then one token
+std::vector<RecordedStep> record_ask(engine::Model& model);  // a prompt, then one more token
 
 // Runs each step again and again on the trial's device: its first call fails, then its second, until the step comes
 // through without. What fails is told, and in the end each step's logits are those recorded, bit for bit.

@@ -95,10 +95,12 @@ TEST_P(NanAnswer, EachResultBeginsWithNan) {
       engine::Engine engine(*model, {.max_sequences = 4, .token_budget = 5});
       const std::vector<Answer> got = test::talk(engine);
       const bool error = expect_tokens_or_nan(got[0], want_[0]);
-      EXPECT_FALSE(got[1].error) << "a neighbor";
-      EXPECT_EQ(got[1].tokens, want_[1].tokens);
+      for (std::size_t i = 1; i < want_.size(); ++i) {
+        EXPECT_FALSE(got[i].error) << "a neighbor";
+        EXPECT_EQ(got[i].tokens, want_[i].tokens);
+      }
       EXPECT_EQ(test::ask(engine)[0].tokens, want_later_[0].tokens) << "a later request";
-      test::expect_all_pages_free(engine, model->shape().groups.size());
+      test::expect_no_page_held(engine);
       told += error;
       test::note_wrong("NaN in a result, " + std::string(GetParam().name), error);
     }
