@@ -147,10 +147,17 @@ std::vector<Event> Engine::step() {
   if (requests_.empty()) return events;
   run_next(events);
   remove_finished(events);
-  if (requests_.empty() && conversations_.empty()) {
-    if (const std::string wrong = book_.fault(); !wrong.empty()) log(LogLevel::kError, "engine", "KV pages: {}", wrong);
-  }
+  if (requests_.empty()) audit();
   return events;
+}
+
+// Nothing of the requests that have ended may be left.
+void Engine::audit() const {
+  std::string wrong = book_.fault();
+  for (std::uint32_t g = 0; conversations_.empty() && g < book_.groups(); ++g) {
+    if (book_.counts(g).held > 0) wrong = "pages are held by no one that we know";
+  }
+  if (!wrong.empty()) log(LogLevel::kError, "engine", "KV bookkeeping: {}", wrong);
 }
 
 // Gives those that are next in line their rope row, as far as there are seats, and one more, who may take somebody's
