@@ -31,6 +31,7 @@ namespace backplane::sample {
 // - top_k: where the last of the k has equals beyond, both keep them all. We keep k, those with the lowest ids.
 // - bad_words: vLLM looks for the beginning of a word in the output only. We follow HF: in prompt and output.
 // - temperature: vLLM takes below 1e-5 for 0 and raises others to 0.01. We, as HF, take it as it is.
+// - min_tokens: HF holds back EOS only. We follow vLLM: every token that would end the text.
 // - typical_p: vLLM has none. presence_penalty, frequency_penalty: HF has none.
 // Log-probabilities that are reported (logprobs.h) are the model's own, before all of this, as vLLM's are by default.
 //

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace backplane::sample {
@@ -47,6 +48,46 @@ TEST(Exp, DoesNotDependOnThePlaceInTheRow) {
     std::vector<double> part(row.begin() + static_cast<std::ptrdiff_t>(begin), row.end());
     exp_each(part);
     for (std::size_t i = 0; i < part.size(); ++i) ASSERT_EQ(part[i], expected[begin + i]);
+  }
+}
+
+TEST(Extremes, LeaveNanOutAndSayThatItIsThere) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  // In every place, with all lengths of the remainder.
+  for (std::size_t size = 1; size < 70; ++size) {
+    for (std::size_t at = 0; at < size; ++at) {
+      std::vector<double> row(size, 2.0);
+      row[at] = 5;
+      EXPECT_EQ(extremes(row).best, 5);
+      EXPECT_EQ(extremes(row).worst, size == 1 ? 5 : 2);
+      EXPECT_FALSE(extremes(row).nan);
+      row[at] = -5;
+      EXPECT_EQ(extremes(row).worst, -5);
+      row[at] = -kInfinity;
+      EXPECT_EQ(extremes(row).worst, size == 1 ? kInfinity : 2);
+      EXPECT_EQ(extremes(row).best, size == 1 ? -kInfinity : 2);
+      row[at] = kNan;
+      EXPECT_TRUE(extremes(row).nan);
+      EXPECT_EQ(extremes(row).best, size == 1 ? -kInfinity : 2);
+      row[at] = kInfinity;
+      EXPECT_EQ(extremes(row).best, kInfinity);
+    }
+  }
+}
+
+TEST(FindBetween, GivesEveryIndexInOrder) {
+  std::mt19937 random(8);
+  for (const std::size_t size : {0u, 1u, 63u, 64u, 65u, 1000u}) {
+    std::vector<std::uint16_t> numbers(size);
+    for (auto& number : numbers) number = static_cast<std::uint16_t>(random() % 200 * 300);
+    for (const auto& [from, to] : {std::pair(0u, 1u), {300u, 301u}, {0u, 65535u}, {900u, 30'000u}, {5u, 5u}}) {
+      std::vector<TokenId> expected;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (numbers[i] >= from && numbers[i] < to) expected.push_back(static_cast<TokenId>(i));
+      }
+      EXPECT_EQ(find_between(numbers, from, to, expected.size()), expected);
+    }
   }
 }
 
