@@ -85,7 +85,7 @@ void Executor::begin_step(const sched::Step& step, bool may_capture) {
   if (may_capture && captures_ && decodes && !observer_) {
     key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages)};
   }
-  step_->set(step, key_ ? key_->max_pages : step.max_pages);
+  step_->set(step, key_ ? key_->max_pages : 0);
   counts_ = step_->counts();
   step_kind_ = step.n_decode == step.sequences() ? "decode" : step.n_decode == 0 ? "prefill" : "mixed";
   cursor_ = 0;

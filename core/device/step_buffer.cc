@@ -87,7 +87,6 @@ void StepBuffer::widen(std::uint32_t max_pages) {
   }
   for (bp_step& s : steps_) {
     s.max_pages = max_pages;
-    s.max_kv = max_pages * s.page_size;
     s.page_table = widened_.data();
   }
 }
@@ -118,6 +117,9 @@ void StepBuffer::set(const sched::Step& step, std::uint32_t max_pages) {
     s.rope_row = step.rope_row.data();
     s.out_row = step.out_row.data();
   }
+  if (max_pages == 0) return;
+  // What is recorded now is launched for longer sequences too, up to what the width holds.
+  for (bp_step& s : steps_) s.max_kv = std::max(max_pages, step.max_pages) * s.page_size;
   if (max_pages > step.max_pages) widen(max_pages);
 }
 

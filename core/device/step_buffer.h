@@ -24,8 +24,8 @@ class StepBuffer {
   StepBuffer(const Devices& devices, const StepLimits& limits);
 
   // Throws Error{kInternal} when the step exceeds the limits or contradicts itself; then the step before stays set.
-  // `step` must outlive its use. With more pages than its own the page table gets that width, and max_kv what it holds:
-  // work that was recorded for the width serves all steps that fit.
+  // `step` must outlive its use. With `max_pages`, at least its own, the page table gets that width, and max_kv is what
+  // it holds: work that was recorded for the width serves all steps that fit.
   void set(const sched::Step& step, std::uint32_t max_pages = 0);
   // The width for steps of up to so many pages: few widths serve all.
   std::uint32_t bucket(std::uint32_t max_pages) const;

@@ -156,6 +156,21 @@ TEST_F(StepBufferTest, PutsTheArraysOnTheDevice) {
   devices_[0]->sync();  // until then it reads `next`
 }
 
+// What is recorded can't change its counts any more: they must be those of the longest sequences it will be launched
+// for.
+TEST_F(StepBufferTest, CountsForAllThatAWidthHolds) {
+  buffer().set(step_);
+  EXPECT_EQ(buffer().counts()->max_kv, 6u);
+  buffer().set(step_, 2);  // its own width
+  EXPECT_EQ(buffer().counts()->max_pages, 2u);
+  EXPECT_EQ(buffer().counts()->max_kv, 8u);
+  buffer().set(step_, 3);
+  EXPECT_EQ(buffer().counts()->max_pages, 3u);
+  EXPECT_EQ(buffer().counts()->max_kv, 12u);
+  EXPECT_EQ(std::vector<std::int32_t>(buffer().counts()->page_table, buffer().counts()->page_table + 6),
+            (std::vector<std::int32_t>{0, 1, -1, 2, -1, -1}));
+}
+
 TEST_F(StepBufferTest, RefusesWhatWasNotPlanned) {
   EXPECT_NO_THROW(buffer().set(step_));
   using Step = sched::Step;
