@@ -73,15 +73,17 @@ PairModel::PairModel(models::LoadedModel& subject, models::LoadedModel& referenc
       subject.executor().sites().size() != reference.executor().sites().size()) {
     throw Error(ErrorCode::kInternal, "two loads of one model differ");
   }
-  const dev::Device& device = subject.executor().chosen();
-  result_.logits.deterministic = (device.caps().flags & BP_CAP_DETERMINISTIC) != 0;
+  const dev::Devices& devices = subject.executor().devices();
+  result_.logits.deterministic = std::all_of(devices.begin(), devices.end(), [](const auto& device) {
+    return (device->caps().flags & BP_CAP_DETERMINISTIC) != 0;
+  });
   for (const dev::Site& site : subject.executor().sites()) {
     OpResult& op = result_.ops.emplace_back();
     op.name = site.name;
     op.op = dev::op_name(site.code);
     if (site.layer != dev::kNoLayer) op.layer = site.layer;
     if (!site.native) continue;
-    const auto a = conformance::arithmetic_of(site.support, device.activation_type());
+    const auto a = conformance::arithmetic_of(site.support, subject.executor().activation_type());
     result_.logits.allowance = std::max(result_.logits.allowance, a.sum.unit / a.out.unit);
   }
   for (std::uint32_t i = 0; i < exact_kv_.size(); ++i) result_.kv.push_back({i, 0, 0});

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "tools/json_lines.h"
 
@@ -64,6 +66,28 @@ std::string logits_text(const LogitsResult& logits) {
                         flip.margin, flip.explained ? ", a near tie" : ", more than rounding explains");
   }
   if (logits.flips.size() > kMostFlips) text += fmt::format("        and {} more\n", logits.flips.size() - kMostFlips);
+  return text;
+}
+
+// Why runs of ops were not compared, the reason of most first. An op with several reasons counts under its last one.
+std::string reasons_text(const CheckResult& result) {
+  struct Count {
+    std::uint64_t ops = 0, runs = 0;
+  };
+  std::map<std::string, Count> counts;
+  for (const OpResult& op : result.ops) {
+    if (op.not_compared == 0) continue;
+    Count& count = counts[op.reason];
+    ++count.ops;
+    count.runs += op.not_compared;
+  }
+  std::vector<std::pair<std::string, Count>> reasons(counts.begin(), counts.end());
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const auto& a, const auto& b) { return a.second.runs > b.second.runs; });
+  std::string text;
+  for (const auto& [reason, count] : reasons) {
+    text += fmt::format("     not compared: {} runs of {} ops: {}\n", count.runs, count.ops, reason);
+  }
   return text;
 }
 
@@ -175,6 +199,7 @@ std::string table(const CheckResult& result, bool all) {
   text += fmt::format("ops: {} ROUNDING, {} SUSPECT, {} BUG, {} NOT COMPARED; runs of ops: {} compared, {} not\n",
                       result.count(Verdict::kRounding), result.count(Verdict::kSuspect), result.count(Verdict::kBug),
                       result.count(Verdict::kNotCompared), result.runs_compared(), result.runs_not_compared());
+  text += reasons_text(result);
   if (const OpResult* bug = result.first(Verdict::kBug)) {
     text += fmt::format(
         "first to leave the bound: {} {}: E = {:.3g} at {}: {:.9g} instead of {:.9g}, where {:.3g} is "
@@ -184,7 +209,7 @@ std::string table(const CheckResult& result, bool all) {
   return text + fmt::format("{}\n", verdict_name(result.verdict()));
 }
 
-std::string json(const CheckResult& result) {
+std::string json(const CheckResult& result, const Error* error) {
   const OpResult* bug = result.first(Verdict::kBug);
   Json ops = Json::array(), kv = Json::array();
   for (const OpResult& op : result.ops) {
@@ -194,20 +219,21 @@ std::string json(const CheckResult& result) {
     kv.push_back(
         {{"layer", layer.layer}, {"accumulated", number(layer.accumulated)}, {"storage", number(layer.storage)}});
   }
-  const Json report = {{"version", 1},
-                       {"model", result.model},
-                       {"device", result.device},
-                       {"against", result.against},
-                       {"fusion", result.fusion},
-                       {"verdict", verdict_name(result.verdict())},
-                       {"first", bug ? op_json(*bug) : Json(nullptr)},
-                       {"steps", result.steps},
-                       {"tokens", result.tokens},
-                       {"runs_compared", result.runs_compared()},
-                       {"runs_not_compared", result.runs_not_compared()},
-                       {"ops", std::move(ops)},
-                       {"kv", std::move(kv)},
-                       {"logits", logits_json(result.logits)}};
+  Json report = {{"version", 1},
+                 {"model", result.model},
+                 {"device", result.device},
+                 {"against", result.against},
+                 {"fusion", result.fusion},
+                 {"verdict", verdict_name(result.verdict())},
+                 {"first", bug ? op_json(*bug) : Json(nullptr)},
+                 {"steps", result.steps},
+                 {"tokens", result.tokens},
+                 {"runs_compared", result.runs_compared()},
+                 {"runs_not_compared", result.runs_not_compared()},
+                 {"ops", std::move(ops)},
+                 {"kv", std::move(kv)},
+                 {"logits", logits_json(result.logits)}};
+  if (error) report.update(json_error(error_code_name(error->code()), error->what()));
   return json_text(report);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/ids.h"
 #include "tests/conformance/numbers.h"
 
@@ -79,6 +80,7 @@ struct CheckResult {
 };
 
 std::string table(const CheckResult& result, bool all);
-std::string json(const CheckResult& result);
+// `error`: what the program ends with all the same, or nullptr.
+std::string json(const CheckResult& result, const Error* error = nullptr);
 
 }  // namespace backplane::tools::check

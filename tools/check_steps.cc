@@ -30,6 +30,24 @@ std::vector<std::vector<std::uint32_t>> chunks(std::uint32_t tokens, std::uint32
   return steps;
 }
 
+// The same tokens in the same order, in steps of at most `most`.
+void cut_steps(Task& task, std::uint32_t most) {
+  std::vector<std::vector<std::uint32_t>> steps;
+  for (std::vector<std::uint32_t>& step : task.steps) {
+    while (std::accumulate(step.begin(), step.end(), 0u) > most) {
+      std::vector<std::uint32_t>& part = steps.emplace_back();
+      std::uint32_t room = most;
+      for (std::uint32_t& tokens : step) {
+        part.push_back(std::min(tokens, room));
+        tokens -= part.back();
+        room -= part.back();
+      }
+    }
+    steps.push_back(std::move(step));
+  }
+  task.steps = std::move(steps);
+}
+
 // A sequence with its pages and its row of rope tables.
 class Line {
  public:
@@ -68,7 +86,7 @@ class Line {
 
 }  // namespace
 
-std::vector<Task> builtin_tasks(std::uint32_t vocabulary, std::uint32_t page, std::uint32_t limit) {
+std::vector<Task> builtin_tasks(std::uint32_t vocabulary, std::uint32_t page, std::uint32_t limit, std::uint32_t most) {
   // For a sequence of the lengths that the steps add up to.
   const auto task = [&](std::vector<std::vector<std::uint32_t>> steps) {
     Task made;
@@ -78,6 +96,7 @@ std::vector<Task> builtin_tasks(std::uint32_t vocabulary, std::uint32_t page, st
       made.lines.push_back(some_ids(length, vocabulary));
     }
     made.steps = std::move(steps);
+    cut_steps(made, most);
     return made;
   };
   return {task({{3}}),

@@ -18,8 +18,8 @@ struct Task {
 
 // Of a few sequences: short; over a page's border; two of different lengths in one step; in chunks that see what is
 // cached, then a decode; decodes from the second token on; a decode and a prefill in one step, then two decodes. All
-// within `limit` tokens a sequence.
-std::vector<Task> builtin_tasks(std::uint32_t vocabulary, std::uint32_t page, std::uint32_t limit);
+// within `limit` tokens a sequence, and `most` tokens a step: longer ones are cut.
+std::vector<Task> builtin_tasks(std::uint32_t vocabulary, std::uint32_t page, std::uint32_t limit, std::uint32_t most);
 // A prompt in steps of at most `most` tokens, and with its last token as a decode.
 std::vector<Task> prompt_tasks(const std::vector<TokenId>& ids, std::uint32_t most);
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@ namespace {
 
 constexpr const char* kReference = "cpu:f64";
 constexpr std::uint32_t kStepTokens = 64;    // of a prompt, at most: what the ops of a step held is kept
+constexpr std::uint32_t kLargestStep = 256;  // of what is built in, where the devices have no limit
 constexpr std::uint32_t kFirstFusedOp = 64;  // BP_OP_ADD_NORM
 constexpr std::size_t kMostPromptTokens = 4096;
 constexpr std::uint32_t kMostThreads = 1024;
@@ -35,9 +37,13 @@ struct CheckOptions {
   std::optional<std::string> prompt, prompt_ids;
 };
 
-std::vector<check::Task> tasks_of(const CheckOptions& options, const OpenedModel& opened, std::uint32_t page) {
+// In steps that the devices can have: `liked` is what they agree on.
+std::vector<check::Task> tasks_of(const CheckOptions& options, const OpenedModel& opened,
+                                  const models::LoadOptions& liked) {
   const models::DecoderSpec& spec = opened.file.spec();
-  if (!options.prompt && !options.prompt_ids) return check::builtin_tasks(spec.vocab_size, page, spec.max_context);
+  if (!options.prompt && !options.prompt_ids) {
+    return check::builtin_tasks(spec.vocab_size, liked.page_size, spec.max_context, liked.max_step_tokens);
+  }
   const std::vector<TokenId> ids = options.prompt_ids
                                        ? parse_ids(*options.prompt_ids)
                                        : completion_prompt(*opened.need_tokenizer().tokenizer, *options.prompt);
@@ -46,7 +52,7 @@ std::vector<check::Task> tasks_of(const CheckOptions& options, const OpenedModel
     throw Error(ErrorCode::kCapacity, fmt::format("a prompt of {} tokens is too long to check", ids.size()), {},
                 fmt::format("give at most {}", kMostPromptTokens));
   }
-  return check::prompt_tasks(ids, kStepTokens);
+  return check::prompt_tasks(ids, std::min(kStepTokens, liked.max_step_tokens));
 }
 
 models::LoadOptions load_options(const CheckOptions& options, const check::Needs& needs) {
@@ -57,14 +63,6 @@ models::LoadOptions load_options(const CheckOptions& options, const check::Needs
   load.kv_type = options.device.kv();
   load.executor.policy = options.device.policy();
   return load;
-}
-
-std::unique_ptr<models::LoadedModel> load_on(const plugins::Registry& registry, const OpenedModel& opened,
-                                             const std::shared_ptr<device::Device>& device,
-                                             const models::LoadOptions& load) {
-  const std::string reference = reference_name(device->activation_type());
-  return models::load(opened.file, device,
-                      device->name() == reference ? device : open_device(registry.find_device(reference)), load);
 }
 
 void write_report(const std::string& path, const std::string& text) {
@@ -85,35 +83,53 @@ void run_tasks(check::PairModel& pair, const CheckOptions& options, const std::v
 }
 
 int report(const check::CheckResult& result, const CheckOptions& options) {
-  Output out;
-  if (options.json == "-") {
-    out << check::json(result) << '\n';
-  } else {
-    out << check::table(result, options.device.verbose);
-  }
-  out.flush();
-  if (!options.json.empty() && options.json != "-") write_report(options.json, check::json(result));
+  std::optional<Error> error;
   if (result.verdict() == check::Verdict::kNotCompared) {
-    throw Error(ErrorCode::kDevice, "nothing could be compared", result.device,
-                "the table says why for each op; try --fusion off, or another device");
+    error.emplace(ErrorCode::kDevice, "nothing could be compared", result.device,
+                  "the table says why for each op; try --fusion off, or another device");
+  }
+  const std::string json = check::json(result, error ? &*error : nullptr);
+  Output out;
+  out << (options.json == "-" ? json + '\n' : check::table(result, options.device.verbose));
+  out.flush();
+  if (!options.json.empty() && options.json != "-") write_report(options.json, json);
+  if (error && options.json != "-") throw *error;
+  if (error) {  // the object on stdout has it already
+    std::fprintf(stderr, "backplane: error: %s\n", error->what());
+    return error->exit_status();
   }
   return result.verdict() == check::Verdict::kBug ? static_cast<int>(ErrorCode::kCheckFailed) : 0;
 }
 
 void refuse_nonsense(const CheckOptions& options) {
-  if (options.device.context) {
-    throw Error(ErrorCode::kUsage, "a check makes room for what it computes", "--ctx", "leave it out");
+  const auto refuse = [](std::string_view what, std::string_view where, std::string_view todo) {
+    throw Error(ErrorCode::kUsage, what, where, todo);
+  };
+  const DeviceOptions& device = options.device;
+  if (device.context) refuse("a check makes room for what it computes", "--ctx", "leave it out");
+  if (device.threads.value_or(1) == 0 || device.threads.value_or(1) > kMostThreads) {
+    refuse(fmt::format("the number of threads must be 1 to {}", kMostThreads), "--threads", "");
   }
-  if (options.device.threads.value_or(1) == 0 || options.device.threads.value_or(1) > kMostThreads) {
-    throw Error(ErrorCode::kUsage, fmt::format("the number of threads must be 1 to {}", kMostThreads), "--threads");
+  if (device.prefill_device || device.decode_device) {
+    refuse("a check runs prompts and replies on the same devices", "--prefill-device, --decode-device",
+           "check one after the other with --device");
   }
-  if (options.device.prefill_device || options.device.decode_device) {
-    throw Error(ErrorCode::kUsage, "a check is of one device", "--prefill-device, --decode-device",
-                "name it with --device");
+  if (device.failover) {
+    refuse("a check of a device that is lost has nothing more to say", "--failover",
+           "leave it out, and check that device with --device");
   }
-  if (!options.device.device) {
-    throw Error(ErrorCode::kUsage, "which device is to be checked?", "backplane check", "name it with --device");
+  if (!device.device) refuse("which device is to be checked?", "backplane check", "name it with --device");
+  if (!options.options.empty() && device.device->find(',') != std::string::npos) {
+    refuse("options are for one device", "--options", "leave them out, or check one device at a time");
   }
+}
+
+device::Devices all_of(const Devices& subject, const Devices& reference) {
+  device::Devices all;
+  for (const Devices* each : {&subject, &reference}) {
+    for (const models::DeviceChoice& choice : each->chosen) all.push_back(choice.device);
+  }
+  return all;
 }
 
 int check_model(const CheckOptions& options) {
@@ -122,32 +138,31 @@ int check_model(const CheckOptions& options) {
   const OpenedModel opened = open_model(options.model, options.device);
   const plugins::Registry registry(options.device.plugins.search());
   if (options.device.threads) plugins::set_host_threads(*options.device.threads);
-  const plugins::DeviceRef ref = registry.find_device(*options.device.device);
-  const auto subject =
-      device::Device::open({&ref.plugin->tables(), ref.plugin->name()}, ref.index, false, options.options);
-  const auto reference = open_device(registry.find_device(options.against));
-  if (subject->name() == reference->name()) {
-    throw Error(ErrorCode::kUsage, "a device can't be checked against itself", subject->name(),
+  const Devices subject = open_list(registry, *options.device.device, options.options);
+  const Devices reference = open_list(registry, options.against);
+  if (subject.name() == reference.name()) {
+    throw Error(ErrorCode::kUsage, "a device can't be checked against itself", subject.name(),
                 "name another one with --against");
   }
-  // Pages must be the same on both.
+  // Pages and steps must be the same on both.
   const models::LoadOptions liked =
-      models::resolve(load_options(options, {}), opened.file.spec(), device::Devices{subject, reference});
-  const std::vector<check::Task> tasks = tasks_of(options, opened, liked.page_size);
+      models::resolve(load_options(options, {.context = opened.file.spec().max_context, .step_tokens = kLargestStep}),
+                      opened.file.spec(), all_of(subject, reference));
+  const std::vector<check::Task> tasks = tasks_of(options, opened, liked);
   models::LoadOptions load = load_options(options, check::needs_of(tasks));
   load.page_size = liked.page_size;
   const auto unfused = [](std::uint32_t code) { return code < kFirstFusedOp; };
   if (options.fusion == "off") load.executor.allow = unfused;
-  const auto mine = load_on(registry, opened, subject, load);
+  const auto mine = models::load(opened.file, subject.chosen, subject.reference, load);
   load.executor.allow = unfused;
   load.executor.policy = device::FallbackPolicy::kAllow;
-  const auto theirs = load_on(registry, opened, reference, load);
+  const auto theirs = models::load(opened.file, reference.chosen, reference.reference, load);
   check::PairModel pair(*mine, *theirs);
   run_tasks(pair, options, tasks);
   check::CheckResult result = pair.result();
   result.model = opened.file.container().path().filename().string();
-  result.device = subject->name();
-  result.against = reference->name();
+  result.device = subject.name();
+  result.against = reference.name();
   result.fusion = options.fusion == "on";
   return report(result, options);
 }
@@ -159,7 +174,7 @@ void add_check(CommandLine& line) {
   Command command =
       line.command("check", "Compare a model on two devices, op by op: what is rounding, and what is a fault");
   command.option("model", options->model, "MODEL", "A .gguf file, a Hugging Face folder, or a known name")
-      .option("--against", options->against, "DEVICE", "The device to compare with (default: cpu:f64)")
+      .option("--against", options->against, "DEVICE", "What to compare with, as --device (default: cpu:f64)")
       .option("-p,--prompt", options->prompt, "TEXT",
               "What to compute; by default a few sequences of ids: short, over pages, ragged, prefill then decode")
       .option("--prompt-ids", options->prompt_ids, "IDS", "The same as token ids: 1,2,3")

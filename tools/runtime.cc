@@ -22,7 +22,7 @@ std::string default_device(const plugins::Registry& registry) {
 }
 
 // "DEVICE" or "DEVICE=LAYERS".
-models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text) {
+models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text, const std::string& options) {
   models::DeviceChoice choice;
   const std::size_t equals = text.find('=');
   if (equals != std::string_view::npos) {
@@ -34,23 +34,8 @@ models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_
     }
     choice.layers = layers;
   }
-  choice.device = open_device(registry.find_device(text.substr(0, equals)));
+  choice.device = open_device(registry.find_device(text.substr(0, equals)), options);
   return choice;
-}
-
-Devices open_list(const plugins::Registry& registry, std::string_view names) {
-  Devices devices;
-  while (true) {
-    const std::size_t comma = names.find(',');
-    devices.chosen.push_back(open_choice(registry, names.substr(0, comma)));
-    if (comma == std::string_view::npos) break;
-    names.remove_prefix(comma + 1);
-  }
-  const std::string reference = reference_name(devices.first().activation_type());
-  // One that was chosen as the last serves itself.
-  const auto& last = devices.chosen.back().device;
-  devices.reference = last->name() == reference ? last : open_device(registry.find_device(reference));
-  return devices;
 }
 
 }  // namespace
@@ -64,11 +49,26 @@ const plugins::DeviceEntry* preferred_device(std::span<const plugins::DeviceEntr
   return nullptr;
 }
 
-std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref) {
-  return device::Device::open({&ref.plugin->tables(), ref.plugin->name()}, ref.index);
+std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const std::string& options) {
+  return device::Device::open({&ref.plugin->tables(), ref.plugin->name()}, ref.index, false, options);
 }
 
 std::string reference_name(DType activation) { return activation == DType::kF64 ? "cpu:f64" : "cpu:f32"; }
+
+Devices open_list(const plugins::Registry& registry, std::string_view names, const std::string& options) {
+  Devices devices;
+  while (true) {
+    const std::size_t comma = names.find(',');
+    devices.chosen.push_back(open_choice(registry, names.substr(0, comma), options));
+    if (comma == std::string_view::npos) break;
+    names.remove_prefix(comma + 1);
+  }
+  const std::string reference = reference_name(devices.first().activation_type());
+  // One that was chosen as the last serves itself.
+  const auto& last = devices.chosen.back().device;
+  devices.reference = last->name() == reference ? last : open_device(registry.find_device(reference));
+  return devices;
+}
 
 std::string Devices::name() const {
   std::string names;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/device/device.h"
@@ -18,7 +19,7 @@ namespace backplane::tools {
 // order of preference (the user's own, the template) have to be named. Nullptr: none.
 const plugins::DeviceEntry* preferred_device(std::span<const plugins::DeviceEntry> devices);
 
-std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref);
+std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const std::string& options = {});
 
 // The cpu plugin's device that runs what another can't: f64 when `activation` is F64, else f32.
 std::string reference_name(DType activation);
@@ -31,6 +32,10 @@ struct Devices {
   device::Device& first() const { return *chosen.front().device; }
   std::string name() const;  // "opaque:f32,cpu:f32"
 };
+
+// A list as --device takes it: "A" or "A=LAYERS,B". `options` are for the plugin, when a device is opened. Throws
+// Error: kDevice; kUsage for a wrong number of layers.
+Devices open_list(const plugins::Registry& registry, std::string_view names, const std::string& options = {});
 
 // What --device, --prefill-device, --decode-device and --failover name. With one of the middle ones the model is loaded
 // twice; on the failover devices only when others are lost.

@@ -57,10 +57,43 @@ TEST_F(Check, FindsNothingWhereTheDeclaredArithmeticIsKept) {
 }
 
 TEST_F(Check, FindsNothingOnADeviceUnlikeAnyCpu) {
-  for (const std::string& model : {llama(), llama({.qk_norm = true, .type = TinyType::kQ8_0}), gpt2()}) {
-    const Json report = check(model, {"--plugin", OPAQUE_PLUGIN, "--device", "opaque:f32"}, 0);
-    EXPECT_EQ(report["verdict"], "ROUNDING") << report.dump();
-    EXPECT_GT(report["runs_compared"], 100);
+  for (const char* device : {"opaque:f32", "opaque:f16"}) {
+    for (const std::string& model : {llama(), llama({.qk_norm = true, .type = TinyType::kQ8_0}), gpt2()}) {
+      const Json report = check(model, {"--plugin", OPAQUE_PLUGIN, "--device", device}, 0);
+      EXPECT_EQ(report["verdict"], "ROUNDING") << report.dump();
+      EXPECT_GT(report["runs_compared"], 100);
+    }
+  }
+}
+
+TEST_F(Check, TakesLayersOnSeveralDevices) {
+  const auto of_layer = [](const Json& report, int layer) {
+    Json ops = Json::array();
+    for (const Json& op : report["ops"]) {
+      if (op["layer"] == layer) ops.push_back(op);
+    }
+    return ops;
+  };
+  const std::string model = llama();
+  const std::vector<std::string> split = {"--plugin", OPAQUE_PLUGIN, "--device", "opaque:f32=1,cpu:f32"};
+  const Json both = check(model, split, 0);
+  EXPECT_EQ(both["device"], "opaque:f32,cpu:f32");
+  EXPECT_EQ(both["verdict"], "ROUNDING") << both.dump();
+  for (const Json& op : of_layer(both, 1)) EXPECT_EQ(op["runs_not_compared"], 0) << op;
+  // Where both sides come to the same device there is nothing to compare, and that is said.
+  const Json overlap = check(
+      model, {"--plugin", OPAQUE_PLUGIN, "--device", "cpu:f32=1,opaque:f32", "--against", "cpu:f32=2,cpu:f64"}, 0);
+  EXPECT_EQ(overlap["against"], "cpu:f32,cpu:f64");
+  for (const Json& op : of_layer(overlap, 1)) EXPECT_EQ(op["runs_not_compared"], 0) << op;
+  for (const Json& op : of_layer(overlap, 0)) {
+    EXPECT_EQ(op["verdict"], "NOT COMPARED") << op;
+    EXPECT_EQ(op["reason"], "both sides ran it on cpu:f32");
+  }
+  const Json mixed = check(model, {"--plugin", OPAQUE_PLUGIN, "--device", "opaque:f16=1,cpu:f32"}, 0);
+  EXPECT_EQ(mixed["verdict"], "ROUNDING") << mixed.dump();
+  for (const Json& op : of_layer(mixed, 1)) {
+    EXPECT_EQ(op["verdict"], "NOT COMPARED") << op;
+    EXPECT_EQ(op["reason"], "its activations are cast to F32 before they can be replaced");
   }
 }
 
@@ -116,6 +149,19 @@ TEST_F(Check, SaysWhatWasNotCompared) {
   }
   EXPECT_GT(seen, 0u);
   EXPECT_EQ(fused["runs_not_compared"], seen);
+  const ProgramRun run = backplane({"check", llama(), "--device", "cpu:f32", "--fusion", "on"});
+  EXPECT_NE(run.out.find("not compared: "), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find(" ops: part of a fused op\n"), std::string::npos) << run.out;
+}
+
+TEST_F(Check, IsNoSuccessWhereNothingIsCompared) {
+  const Json report = check(llama(), {"--device", "cpu:f32", "--against", "cpu:f64=1,cpu:f32=1"}, 0);
+  EXPECT_GT(report["runs_compared"], 0);
+  const Json nothing =
+      check(llama(), {"--plugin", OPAQUE_PLUGIN, "--device", "cpu:f32", "--against", "cpu:f32=1,cpu:f32"}, 4);
+  EXPECT_EQ(nothing["verdict"], "NOT COMPARED");
+  EXPECT_EQ(nothing["runs_compared"], 0);
+  EXPECT_EQ(nothing["error"]["code"], "device");
 }
 
 TEST_F(Check, PrintsATableAndWritesAReport) {
@@ -137,6 +183,13 @@ TEST_F(Check, TakesAPromptAndRefusesNonsense) {
   expect_refusal({"check", llama(), "--device", "cpu:f32", "--ctx", "9"}, 2, "--ctx");
   expect_refusal({"check", llama(), "--device", "cpu:f64"}, 2, "itself");
   expect_refusal({"check", llama(), "--device", "cpu:f32", "--prompt-ids", "1,96"}, 2, "96");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--failover", "cpu:f32"}, 2, "--failover");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--decode-device", "cpu:f32"}, 2, "--decode-device");
+  expect_refusal({"check", llama(), "--prefill-device", "cpu:f32"}, 2, "--prefill-device");
+  expect_refusal({"check", llama(), "--device", "cpu:f32=1,cpu:f64", "--options", "a=b"}, 2, "--options");
+  expect_refusal({"check", llama(), "--device", "cpu:f32=1,cpu:f64=3"}, 2, "layers");
+  expect_refusal({"check", llama(), "--device", "cpu:f32=some,cpu:f64"}, 2, "number of layers");
+  expect_refusal({"check", llama(), "--device", "cpu:f32", "--against", "cpu:f99"}, 4, "cpu:f99");
 }
 
 }  // namespace
