@@ -98,7 +98,7 @@ class Chat {
     if (done.finish == engine::FinishReason::kLength) out_ << "[cut: -n or the context is used up]\n";
     out_.flush();
     if (options_.device.verbose) {
-      print_summary({.generation = done,
+      print_summary({.answers = {&done, 1},
                      .loaded = loaded_,
                      .tokenizer = opened_.tokenizer_or_null(),
                      .prompt_ids = ids,

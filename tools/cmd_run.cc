@@ -1,13 +1,14 @@
 // backplane run: complete a prompt, answer it, or chat.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/engine/engine.h"
@@ -33,10 +34,10 @@ void check(const RunOptions& options) {
     refuse("ids are given to the model as they are, without a chat", "--prompt-ids", "leave out --chat and --system");
   }
   if (options.raw && options.system) refuse("a raw completion has no system message", "--system", "leave out --raw");
-  if (options.top_logprobs && !options.json)
-    refuse("log-probabilities are for scripts", "--top-logprobs", "add --json");
-  if (options.top_logprobs.value_or(0) > kMostTopLogprobs) {
-    refuse(fmt::format("at most {} are given", kMostTopLogprobs), "--top-logprobs", "");
+  for (const auto& [name, count] :
+       {std::pair("--top-logprobs", options.top_logprobs), std::pair("--prompt-logprobs", options.prompt_logprobs)}) {
+    if (count && !options.json) refuse("log-probabilities are for scripts", name, "add --json");
+    if (count.value_or(0) > kMostTopLogprobs) refuse(fmt::format("at most {} are given", kMostTopLogprobs), name, "");
   }
 }
 
@@ -80,37 +81,56 @@ engine::TokenCallback printer(Output& out, bool has_text) {
   };
 }
 
+// Several answers one below the other, since all are written at once.
+void print_answers(Output& out, const std::vector<engine::Generation>& answers, bool has_text) {
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    out << fmt::format("[{}]\n", i + 1);
+    if (has_text) {
+      out << answers[i].text << '\n';
+    } else {
+      out << fmt::format("{}\n", fmt::join(answers[i].ids, " "));
+    }
+  }
+}
+
+models::LoadOptions load_options(const RunOptions& options, const OpenedModel& opened, const engine::Request& request) {
+  models::LoadOptions load;
+  if (!options.device.context) load.context = opened.context_for(request.prompt.size() + *request.max_tokens, false);
+  load.max_sequences = request.n;
+  return load;
+}
+
 int run_once(const RunOptions& options, const OpenedModel& opened, bool chat) {
   engine::Request request = make_request(options, opened, chat);
   request.prompt = prompt_ids(options, opened, chat);
   const std::vector<TokenId> prompt = request.prompt;
-  models::LoadOptions load;
-  if (!options.device.context) load.context = opened.context_for(prompt.size() + *request.max_tokens, false);
-  LoadedModel loaded = load_model(opened, options.device, load);
+  LoadedModel loaded = load_model(opened, options.device, load_options(options, opened, request));
 
   engine::EngineOptions engine_options;
   engine_options.tokenizer = opened.tokenizer_or_null();
   engine::Engine engine(*loaded.model, engine_options);
   Output out;
+  const bool has_text = engine_options.tokenizer != nullptr, streams = !options.json && request.n == 1;
   const std::uint64_t seed = request.sampling.seed;
-  const engine::Generation done =
-      engine::generate(engine, std::move(request),
-                       options.json ? engine::TokenCallback() : printer(out, engine_options.tokenizer != nullptr),
-                       &CatchInterrupts::flag());
-  const RunReport report{.generation = done,
+  const std::vector<engine::Generation> answers = engine::generate_all(
+      engine, std::move(request), streams ? printer(out, has_text) : engine::TokenCallback(), &CatchInterrupts::flag());
+  const RunReport report{.answers = answers,
                          .loaded = loaded,
                          .tokenizer = engine_options.tokenizer,
                          .prompt_ids = prompt,
                          .seed = seed,
-                         .steps = options.top_logprobs.has_value()};
+                         .steps = options.top_logprobs.has_value(),
+                         .prompt_steps = options.prompt_logprobs.has_value()};
   if (options.json) {
     out << json_text(report_json(report)) << '\n';
-  } else {
+  } else if (streams) {
     out << '\n';
+  } else {
+    print_answers(out, answers, has_text);
   }
   out.flush();
   if (options.device.verbose) print_summary(report);
-  const std::optional<Error> error = error_of(done);
+  const std::optional<Error> error = error_of(answers);
   if (!error) return 0;
   if (!options.json) throw *error;
   std::fprintf(stderr, "backplane: error: %s\n", error->what());  // the object on stdout has it already
@@ -129,22 +149,10 @@ int run(const RunOptions& options) {
     throw Error(ErrorCode::kUsage, "there is no prompt", "backplane run",
                 "give a text to complete with -p or on standard input");
   }
+  if (options.answers != 1) {
+    throw Error(ErrorCode::kUsage, "a conversation goes on from one answer", "--n", "give a prompt with -p");
+  }
   return chat_on_terminal(options, opened);
-}
-
-void add_sampling(Command& command, RunOptions& options) {
-  command
-      .option("-n,--max-tokens", options.max_tokens, "N",
-              "Tokens to generate at most (default: 1024 for a reply, 256 for a completion)")
-      .option("--temperature", options.temperature, "T", "0: always the best token; default 0.8")
-      .option("--top-k", options.top_k, "K", "Choose among the K best tokens; 0: all; default 40")
-      .option("--top-p", options.top_p, "P", "Choose among the best tokens of this probability; 1: all; default 0.95")
-      .option("--min-p", options.min_p, "P",
-              "Leave out tokens below this part of the best one's; 0: none; default 0.05")
-      .option("--seed", options.seed, "SEED", "The same seed gives the same text (default: another one each time)")
-      .list("--stop", options.stop, "TEXT", "Stop before this text; may be repeated")
-      .flag("--ignore-eos", options.ignore_eos, "Go on where the model wants to end")
-      .option("--top-logprobs", options.top_logprobs, "K", "With --json: each token's log-probability and the K best");
 }
 
 }  // namespace

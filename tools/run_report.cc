@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "core/text/utf8.h"
 #include "tools/json_lines.h"
@@ -33,17 +37,60 @@ Json fallbacks(LoadedModel& loaded) {
   return list;
 }
 
-Json step_list(const RunReport& report) {
+Json logprob_json(double logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
+
+Json step_json(const RunReport& report, TokenId id, double logprob, std::span<const sample::TokenLogprob> top) {
+  Json list = Json::array();
+  for (const sample::TokenLogprob& each : top) {
+    list.push_back({{"id", each.id}, {"token", token_text(report, each.id)}, {"logprob", logprob_json(each.logprob)}});
+  }
+  return {{"id", id}, {"logprob", logprob_json(logprob)}, {"top", std::move(list)}};
+}
+
+Json step_list(const RunReport& report, const engine::Generation& answer) {
   Json steps = Json::array();
-  const engine::Generation& done = report.generation;
-  for (std::size_t i = 0; i < done.logprobs.size() && i < done.ids.size(); ++i) {
-    Json top = Json::array();
-    for (const sample::TokenLogprob& each : done.top[i]) {
-      top.push_back({{"id", each.id}, {"token", token_text(report, each.id)}, {"logprob", each.logprob}});
-    }
-    steps.push_back({{"id", done.ids[i]}, {"logprob", done.logprobs[i]}, {"top", std::move(top)}});
+  for (std::size_t i = 0; i < answer.logprobs.size() && i < answer.ids.size(); ++i) {
+    steps.push_back(step_json(report, answer.ids[i], answer.logprobs[i], answer.top[i]));
   }
   return steps;
+}
+
+// The first token follows nothing and has no probability.
+Json prompt_list(const RunReport& report) {
+  const auto& ids = report.prompt_ids;
+  Json steps = Json::array();
+  steps.push_back({{"id", ids.at(0)}, {"logprob", nullptr}, {"top", Json::array()}});
+  const auto& tokens = report.answers.front().prompt;
+  for (std::size_t i = 0; i < tokens.size() && i + 1 < ids.size(); ++i) {
+    steps.push_back(step_json(report, ids[i + 1], tokens[i].logprob, tokens[i].top));
+  }
+  return steps;
+}
+
+void add_answer(Json& out, const RunReport& report, const engine::Generation& answer) {
+  const std::optional<Error> error = error_of(answer);
+  out["ids"] = answer.ids;
+  out["text"] = report.tokenizer ? Json(answer.text) : Json();
+  out["finish_reason"] = error ? "error" : engine::finish_reason_name(answer.finish);
+  if (report.steps) out["steps"] = step_list(report, answer);
+  if (error) out["error"] = json_error(error_code_name(error->code()), error->what())["error"];
+}
+
+Json choices(const RunReport& report) {
+  Json list = Json::array();
+  for (const engine::Generation& answer : report.answers) {
+    Json choice = {{"index", list.size()}};
+    add_answer(choice, report, answer);
+    list.push_back(std::move(choice));
+  }
+  return list;
+}
+
+// Until all answers have ended.
+double decode_seconds(const RunReport& report) {
+  double most = 0;
+  for (const engine::Generation& answer : report.answers) most = std::max(most, answer.prefill_s + answer.decode_s);
+  return most - report.answers.front().prefill_s;
 }
 
 std::string rate(std::uint64_t tokens, double seconds) {
@@ -62,43 +109,52 @@ std::optional<Error> error_of(const engine::Generation& generation) {
   return Error(ErrorCode::kInternal, "the generation failed without a reason");
 }
 
+std::optional<Error> error_of(std::span<const engine::Generation> answers) {
+  for (const engine::Generation& answer : answers) {
+    if (auto error = error_of(answer)) return error;
+  }
+  return std::nullopt;
+}
+
 nlohmann::ordered_json report_json(const RunReport& report) {
-  const engine::Generation& done = report.generation;
-  const std::optional<Error> error = error_of(done);
+  const engine::Generation& first = report.answers.front();
   Json steps = Json::array();
-  for (const engine::StepRecord& step : done.steps) steps.push_back(step.seconds);
-  Json out = {{"device", report.loaded.device()},
-              {"prompt_ids", report.prompt_ids},
-              {"ids", done.ids},
-              {"text", report.tokenizer ? Json(done.text) : Json()},
-              {"finish_reason", error ? "error" : engine::finish_reason_name(done.finish)},
-              {"seed", report.seed},
-              {"timings",
-               {{"load_s", report.loaded.seconds},
-                {"prefill_s", done.prefill_s},
-                {"decode_s", done.decode_s},
-                {"step_s", std::move(steps)}}},
-              {"memory",
-               {{"weights", report.loaded.memory.weights},
-                {"kv", report.loaded.memory.kv},
-                {"workspace", report.loaded.memory.workspace},
-                {"context", report.loaded.context}}},
-              {"fallbacks", fallbacks(report.loaded)}};
-  if (report.steps) out["steps"] = step_list(report);
-  if (error) out["error"] = json_error(error_code_name(error->code()), error->what())["error"];
+  for (const engine::StepRecord& step : first.steps) steps.push_back(step.seconds);
+  Json out = {{"device", report.loaded.device()}, {"prompt_ids", report.prompt_ids}};
+  if (report.answers.size() == 1) {
+    add_answer(out, report, first);
+  } else {
+    out["choices"] = choices(report);
+  }
+  if (report.prompt_steps) out["prompt_logprobs"] = prompt_list(report);
+  out["seed"] = report.seed;
+  out["timings"] = {{"load_s", report.loaded.seconds},
+                    {"prefill_s", first.prefill_s},
+                    {"decode_s", decode_seconds(report)},
+                    {"step_s", std::move(steps)}};
+  out["memory"] = {{"weights", report.loaded.memory.weights},
+                   {"kv", report.loaded.memory.kv},
+                   {"workspace", report.loaded.memory.workspace},
+                   {"context", report.loaded.context}};
+  out["fallbacks"] = fallbacks(report.loaded);
   return out;
 }
 
 void print_summary(const RunReport& report) {
-  const engine::Generation& done = report.generation;
-  std::uint64_t cached = done.steps.empty() ? 0 : done.steps.front().cached;
+  const engine::Generation& first = report.answers.front();
+  std::uint64_t cached = first.steps.empty() ? 0 : first.steps.front().cached;
   const std::uint64_t prompt = report.prompt_ids.size() - std::min<std::uint64_t>(cached, report.prompt_ids.size());
-  const std::uint64_t decoded = done.ids.empty() ? 0 : done.ids.size() - 1;  // the first one came with the prompt
+  std::uint64_t decoded = 0;
+  std::string ends;
+  for (const engine::Generation& answer : report.answers) {
+    decoded += answer.ids.empty() ? 0 : answer.ids.size() - 1;  // the first one came with the prompt
+    ends += fmt::format("{}{}", ends.empty() ? "" : ", ", engine::finish_reason_name(answer.finish));
+  }
+  const double decode_s = decode_seconds(report);
   const std::string text =
       fmt::format("backplane: load {:.3f} s; prompt {} tokens{} in {:.3f} s ({}); {} more in {:.3f} s ({}); {}",
                   report.loaded.seconds, prompt, cached != 0 ? fmt::format(" ({} more kept)", cached) : "",
-                  done.prefill_s, rate(prompt, done.prefill_s), decoded, done.decode_s, rate(decoded, done.decode_s),
-                  engine::finish_reason_name(done.finish));
+                  first.prefill_s, rate(prompt, first.prefill_s), decoded, decode_s, rate(decoded, decode_s), ends);
   std::fprintf(stderr, "%s; seed %llu\n", text.c_str(), static_cast<unsigned long long>(report.seed));
   print_ledger(*report.loaded.model);
 }

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/engine/generation.h"
@@ -11,20 +14,25 @@
 namespace backplane::tools {
 
 struct RunReport {
-  const engine::Generation& generation;
+  std::span<const engine::Generation> answers;  // at least one
   LoadedModel& loaded;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: text is null
   const std::vector<TokenId>& prompt_ids;
   std::uint64_t seed = 0;
-  bool steps = false;  // --top-logprobs
+  bool steps = false;         // --top-logprobs
+  bool prompt_steps = false;  // --prompt-logprobs
 };
 
-// device, prompt_ids, ids, text, finish_reason, timings, fallbacks, and with `steps` steps; with error, error.
+// device, prompt_ids, ids, text, finish_reason, timings, fallbacks, and with `steps` steps; with error, error. Of
+// several answers, ids, text, finish_reason, steps and error are in a list, choices. A log-probability of minus
+// infinity is -9999, as the OpenAI API has it.
 nlohmann::ordered_json report_json(const RunReport& report);
 // Timings and the ledger, on stderr.
 void print_summary(const RunReport& report);
 
 // The error that a generation ended with: its own, or that it was interrupted; nothing after a good end.
 std::optional<Error> error_of(const engine::Generation& generation);
+// That of the first answer that has one.
+std::optional<Error> error_of(std::span<const engine::Generation> answers);
 
 }  // namespace backplane::tools
