@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <utility>
 
 #include "core/base/error.h"
 #include "plugins/host/registry.h"
@@ -128,7 +129,12 @@ int conform(const ConformOptions& options) {
   running.filter = options.filter;
   running.seed = options.seed;
   const std::string replay = replay_of(options);
+  bool begun = false;  // only once the devices are open is there more to print than an error
   running.on_start = [&](const std::string& name) {
+    if (!std::exchange(begun, true)) {
+      out << fmt::format("{} against {}, seed {}\n", found.subject.name, found.oracle.name, options.seed);
+      out.flush();
+    }
     const std::string text = fmt::format("\nbackplane: the plugin crashed in {}: again: {}\n", name,
                                          conformance::replay_command(replay, name, options.seed));
     g_crash_text.fill(0);
@@ -136,8 +142,6 @@ int conform(const ConformOptions& options) {
   };
   running.on_result = [&](const conformance::Result& result) { print_result(out, result, options); };
   watch_for_crashes();
-  out << fmt::format("{} against {}, seed {}\n", found.subject.name, found.oracle.name, options.seed);
-  out.flush();
   const conformance::Summary summary =
       conformance::run(target_of(found.subject, options.options), target_of(found.oracle, {}), running);
   if (!options.json.empty()) write_file(options.json, conformance::json_report(summary, replay));

@@ -16,6 +16,7 @@
 #include "tools/json_lines.h"
 #include "tools/memory_report.h"
 #include "tools/model_source.h"
+#include "tools/near_names.h"
 #include "tools/options.h"
 #include "tools/progress.h"
 #include "tools/runtime.h"
@@ -168,9 +169,19 @@ void write_text(Output& out, const Inspection& seen) {
   }
 }
 
+const formats::TensorInfo& find_tensor(const formats::Container& container, const std::string& name) {
+  if (const formats::TensorInfo* found = container.find(name)) return *found;
+  std::vector<std::string> names;
+  for (const formats::TensorInfo& tensor : container.tensors()) names.push_back(tensor.name);
+  const std::vector<std::string> near = near_names(name, names);
+  throw Error(ErrorCode::kBadFile, fmt::format("there is no tensor '{}'", name), container.path().string(),
+              near.empty() ? "`backplane inspect FILE` lists them all"
+                           : fmt::format("did you mean {}?", fmt::join(near, ", ")));
+}
+
 void show_tensor(Output& out, const InspectOptions& options) {
   const auto container = formats::open_container(resolve_model(options.file, !options.device.no_progress));
-  const formats::TensorInfo& tensor = container->tensor(*options.tensor);
+  const formats::TensorInfo& tensor = find_tensor(*container, *options.tensor);
   plugins::set_host_threads(1);  // writing the numbers takes longer than making them
   const plugins::Registry registry(options.device.plugins.search());
   const auto reference = open_device(registry.find_device(reference_name(DType::kF32)));

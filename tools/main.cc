@@ -1,6 +1,5 @@
 // The `backplane` program.
-#include <cstring>
-#include <vector>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "tools/commands.h"
@@ -24,6 +23,9 @@ int run(int argc, const char* const* argv) {
 int main(int argc, char** argv) {
   backplane::tools::handle_interrupts();
   bool json = false;  // wrong arguments have to be reported in JSON too
-  for (int i = 1; i < argc; ++i) json = json || std::strcmp(argv[i], "--json") == 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    json = json || argument == "--json" || argument.starts_with("--json=");
+  }
   return backplane::tools::report_errors([&] { return run(argc, argv); }, json);
 }
