@@ -54,6 +54,7 @@ class FailoverModel final : public LoadedModel {
   void move_to(std::unique_ptr<LoadedModel> next, std::span<const std::vector<std::int32_t>> pages);
 
   bool failed_over() const { return failed_over_; }
+  bool given_up() const { return refusal_.has_value(); }  // the backup can't be had: all steps throw
 
  private:
   // What a row we gave out stands for; all its users need the same factors.

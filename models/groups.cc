@@ -28,7 +28,11 @@ std::uint32_t group_of(const std::vector<engine::KvGroup>& groups, std::uint32_t
 
 std::uint64_t group_pages(const engine::KvGroup& group, const LoadOptions& options) {
   const std::uint32_t chunk = std::min(options.max_step_tokens, options.context);
-  return options.max_sequences * kv::pages_needed(options.context, {group.window, options.page_size, chunk});
+  const std::uint64_t all =
+      options.max_sequences * kv::pages_needed(options.context, {group.window, options.page_size, chunk});
+  if (options.kv_tokens == 0) return all;
+  const std::uint64_t wanted = options.kv_tokens / options.page_size + (options.kv_tokens % options.page_size != 0);
+  return std::min(all, wanted);
 }
 
 }  // namespace backplane::models

@@ -13,7 +13,8 @@ namespace backplane::models {
 std::vector<engine::KvGroup> kv_groups(const DecoderSpec& spec);
 std::uint32_t group_of(const std::vector<engine::KvGroup>& groups, std::uint32_t window);
 
-// Pages for options.max_sequences sequences of options.context tokens.
+// Pages for options.max_sequences sequences of options.context tokens, or for options.kv_tokens where they are fewer;
+// at least one.
 std::uint64_t group_pages(const engine::KvGroup& group, const LoadOptions& options);
 
 }  // namespace backplane::models

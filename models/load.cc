@@ -103,6 +103,26 @@ std::optional<std::uint32_t> ModelFile::largest_context(LoadOptions options, std
   return low;
 }
 
+std::uint64_t ModelFile::most_kv_tokens(LoadOptions options, std::uint64_t bytes, const device::Device& device) const {
+  options.kv_tokens = 0;
+  options = resolved(options, spec_, device.activation_type());
+  const auto fits = [&](std::uint64_t pages) {
+    options.kv_tokens = pages * options.page_size;
+    return estimate(options, device).total() <= bytes;
+  };
+  const std::uint64_t page = options.page_size;
+  std::uint64_t low = 0, high = options.max_sequences * ((std::uint64_t{options.context} + page - 1) / page);
+  while (low < high) {  // invariant: low fits or is 0, all above high don't
+    const std::uint64_t middle = low + (high - low + 1) / 2;
+    if (fits(middle)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low * page;
+}
+
 namespace {
 
 // The best page size of the first device that all others can have too.

@@ -18,6 +18,9 @@ struct LoadOptions {
   // Tokens a sequence may have; 0: the model's own. More than that works, worse, unless spec().context_is_hard.
   std::uint32_t context = 0;
   std::uint32_t max_sequences = 1;  // at once
+  // Tokens that all of them together may have in the KV cache; 0: a whole context each. With fewer, sequences wait for
+  // one another, or are computed again.
+  std::uint64_t kv_tokens = 0;
   std::uint32_t max_step_tokens = 512;
   std::uint32_t page_size = 0;   // tokens of a KV page; 0: what the device likes best, else 16
   DType kv_type = DType::kNone;  // kNone: the device's activation type where it takes that, else F16
@@ -52,6 +55,9 @@ class ModelFile {
   // The largest context whose estimate fits into `bytes`; nothing when not even one page does.
   std::optional<std::uint32_t> largest_context(LoadOptions options, std::uint64_t bytes,
                                                DType activation = DType::kF32) const;
+  // The most KV tokens whose estimate on this device fits into `bytes`, at most a whole context for each sequence; 0
+  // when not even one page does.
+  std::uint64_t most_kv_tokens(LoadOptions options, std::uint64_t bytes, const device::Device& device) const;
 
  private:
   std::shared_ptr<const formats::Container> container_;
@@ -74,6 +80,9 @@ struct DeviceChoice {
 // second, and so on. Throws Error: kCapacity when they don't fit, naming the largest context that does where there is
 // one device; kUsage when numbers were asked for that don't give all layers.
 DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices, const LoadOptions& options);
+
+// Bytes free on these devices together; those that share the host's memory count once. UINT64_MAX: one doesn't say.
+std::uint64_t free_bytes(const std::vector<DeviceChoice>& choices);
 
 // A loaded model and the executors it runs on: one, or one for each phase.
 class LoadedModel : public engine::Model {

@@ -81,6 +81,12 @@ std::vector<std::uint64_t> accounts(const std::vector<DeviceChoice>& choices, st
   return free;
 }
 
+std::uint64_t saturated_sum(const std::vector<std::uint64_t>& parts) {
+  std::uint64_t total = 0;
+  for (const std::uint64_t part : parts) total = part > UINT64_MAX - total ? UINT64_MAX : total + part;
+  return total;
+}
+
 void check_counts(const std::vector<DeviceChoice>& choices, std::size_t layers) {
   std::uint64_t named = 0;
   bool open = false;
@@ -96,6 +102,11 @@ void check_counts(const std::vector<DeviceChoice>& choices, std::size_t layers) 
 
 }  // namespace
 
+std::uint64_t free_bytes(const std::vector<DeviceChoice>& choices) {
+  std::vector<std::size_t> account;
+  return saturated_sum(accounts(choices, account));
+}
+
 DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices, const LoadOptions& options) {
   const LayerSizes sizes(file, options);
   check_counts(choices, sizes.layers().size());
@@ -104,8 +115,7 @@ DevicePlan place(const ModelFile& file, const std::vector<DeviceChoice>& choices
   const std::uint64_t all = file.estimate(options, *choices[0].device).total();
   // What isn't in layers: embedding, head, activations. Counted where the model begins.
   const std::uint64_t rest = all - std::min(all, sizes.sum());
-  std::uint64_t total = 0;
-  for (const std::uint64_t bytes : free) total = bytes > UINT64_MAX - total ? UINT64_MAX : total + bytes;
+  const std::uint64_t total = saturated_sum(free);
   if (rest > free[0]) refuse(file, choices, options, total);
   free[0] -= rest;
   DevicePlan plan;

@@ -110,19 +110,48 @@ std::unique_ptr<models::LoadedModel> load_with_failover(const PhaseDevices& devi
   }
 }
 
+// As LoadOptions::kv_tokens.
+std::uint64_t kv_tokens_that_fit(const models::ModelFile& file, const models::LoadOptions& load,
+                                 const Devices& devices) {
+  const std::uint64_t free = models::free_bytes(devices.chosen);
+  if (free == UINT64_MAX) return 0;
+  const std::uint64_t context = load.context != 0 ? load.context : file.spec().max_context;
+  const bool shared = (devices.first().caps().flags & BP_CAP_UNIFIED) != 0;
+  const std::uint64_t fits = file.most_kv_tokens(load, shared ? free / 2 : free / 10 * 9, devices.first());
+  if (fits == 0) return context;  // the load tells what is too much
+  return fits < context * load.max_sequences ? fits : 0;
+}
+
 }  // namespace
 
-LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load) {
+bool LoadedModel::lost() const {
+  if (const auto* failover = dynamic_cast<const models::FailoverModel*>(model.get())) {
+    if (failover->given_up()) return true;
+    if (!failover->failed_over()) return false;
+  }
+  for (device::Executor* executor : model->executors()) {
+    for (const auto& device : executor->devices()) {
+      if (device->lost()) return true;
+    }
+  }
+  return false;
+}
+
+LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load, KvSize size) {
   const auto start = std::chrono::steady_clock::now();
   const plugins::Registry registry(options.plugins.search());
   LoadedModel loaded;
   loaded.devices = open_devices(registry, options);
   load.context = load.context != 0 ? load.context : options.context.value_or(0);
   load.kv_type = options.kv();
+  if (size == KvSize::kWhatFits && load.kv_tokens == 0) {
+    load.kv_tokens = kv_tokens_that_fit(opened.file, load, loaded.devices.prefill);
+  }
   loaded.memory = opened.file.estimate(load, loaded.devices.prefill.first());
   loaded.context = load.context != 0 ? load.context : opened.file.spec().max_context;
+  loaded.kv_tokens = load.kv_tokens != 0 ? load.kv_tokens : std::uint64_t{loaded.context} * load.max_sequences;
   if (options.verbose || stderr_is_terminal()) {
-    const std::string text = describe_memory(loaded.memory, loaded.context);
+    const std::string text = describe_memory(loaded.memory, loaded.kv_tokens);
     std::fprintf(stderr, "backplane: %s on %s: %s\n", opened.file.container().path().filename().c_str(),
                  loaded.device().c_str(), text.c_str());
   }

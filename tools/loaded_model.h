@@ -36,20 +36,32 @@ struct OpenedModel {
 // `name` as resolve_model takes it. Throws Error{kBadFile} for a tokenizer that is broken or not supported, too.
 OpenedModel open_model(const std::string& name, const DeviceOptions& options);
 
+// How much KV cache there is.
+enum class KvSize : std::uint8_t {
+  kAsAsked,   // as the options of the load say
+  kWhatFits,  // where they say nothing, no more than leaves memory for others: nine tenths of what a device of its own
+              // has free, half of what the host has
+};
+
 struct LoadedModel {
   PhaseDevices devices;  // outlive the model
   std::unique_ptr<models::LoadedModel> model;
   models::MemoryEstimate memory;
   std::uint32_t context = 0;
-  double seconds = 0;  // from the start of the load
+  std::uint64_t kv_tokens = 0;  // that all sequences together may have in the cache
+  double seconds = 0;           // from the start of the load
 
   std::string device() const { return devices.name(); }
+  // Whether it can compute no more: a device is lost, and no other goes on in its place. On the thread that uses the
+  // model.
+  bool lost() const;
 };
 
 // Opens the devices and loads. Says first, on a terminal or with --verbose, what memory it will take; shows a progress
 // bar; ends with Error{kInterrupted} when SIGINT comes inside a CatchInterrupts. `load.context` 0: as --ctx says, else
 // the model's own. Throws as models::load.
-LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load);
+LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load,
+                       KvSize size = KvSize::kAsAsked);
 
 // The ledger of a model, for --verbose: a line for each entry on stderr.
 void print_ledger(models::LoadedModel& model);
