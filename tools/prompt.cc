@@ -24,10 +24,16 @@ ChatPrompt::ChatPrompt(const formats::TokenizerBundle& bundle)
     : bundle_(bundle), template_(template_of(bundle), "the model's chat template") {}
 
 std::vector<TokenId> ChatPrompt::ids(const std::vector<ChatMessage>& messages) const {
-  nlohmann::ordered_json variables = {{"messages", nlohmann::ordered_json::array()},
-                                      {"add_generation_prompt", true},
-                                      {"bos_token", bundle_.bos_token},
-                                      {"eos_token", bundle_.eos_token}};
+  return ids(messages, nlohmann::ordered_json::object());
+}
+
+std::vector<TokenId> ChatPrompt::ids(const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& more,
+                                     bool ask) const {
+  nlohmann::ordered_json variables = more;
+  variables["messages"] = nlohmann::ordered_json::array();
+  variables["add_generation_prompt"] = ask;
+  variables["bos_token"] = bundle_.bos_token;
+  variables["eos_token"] = bundle_.eos_token;
   for (const ChatMessage& message : messages) {
     variables["messages"].push_back({{"role", message.role}, {"content", text::to_valid_utf8(message.content)}});
   }

@@ -1,6 +1,7 @@
 // From what the user says to the ids that the model is given.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,9 @@ class ChatPrompt {
   // Everything so far, with what asks the model for its reply. BOS is added where the tokenizer wants it and the
   // template hasn't written it. Throws TemplateError.
   std::vector<TokenId> ids(const std::vector<ChatMessage>& messages) const;
+  // With more variables for the template, an object; and without what asks for the reply unless `ask`.
+  std::vector<TokenId> ids(const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& more,
+                           bool ask = true) const;
 
  private:
   const formats::TokenizerBundle& bundle_;
