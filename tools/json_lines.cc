@@ -22,7 +22,7 @@ constexpr std::size_t kChunk = std::size_t{1} << 16;
 constexpr int kDeepest = 256;
 
 // Waits for input; 0 at its end, nothing when SIGINT came inside a CatchInterrupts.
-std::optional<std::size_t> read_some(int descriptor, char* to, std::size_t size) {
+std::optional<std::size_t> read_some(int descriptor, char* to, std::size_t size, const std::string& name) {
   while (true) {
     pollfd waiting[] = {{descriptor, POLLIN, 0}, {CatchInterrupts::wake_descriptor(), POLLIN, 0}};
     if (::poll(waiting, 2, -1) < 0 && errno != EINTR) break;
@@ -32,7 +32,7 @@ std::optional<std::size_t> read_some(int descriptor, char* to, std::size_t size)
     if (got >= 0) return static_cast<std::size_t>(got);
     if (errno != EINTR && errno != EAGAIN) break;
   }
-  throw Error(ErrorCode::kBadFile, std::string("can't read the input: ") + std::strerror(errno), "standard input");
+  throw Error(ErrorCode::kBadFile, std::string("can't read the input: ") + std::strerror(errno), name);
 }
 
 template <class T>
@@ -74,17 +74,33 @@ LineReader::Got LineReader::next(std::string& line) {
       return Got::kLine;
     }
     if (buffer_.size() - at_ > longest_) {
-      throw Error(ErrorCode::kUsage, "a line is longer than " + std::to_string(longest_) + " bytes", "standard input");
+      throw Error(ErrorCode::kUsage, "a line is longer than " + std::to_string(longest_) + " bytes", name_);
     }
-    buffer_.erase(0, at_);
-    at_ = 0;
-    searched = buffer_.size();
-    buffer_.resize(searched + kChunk);
-    const auto got = read_some(descriptor_, buffer_.data() + searched, kChunk);
-    buffer_.resize(searched + got.value_or(0));
-    if (!got) return Got::kInterrupted;
-    end_ = *got == 0;
+    searched = buffer_.size() - at_;
+    if (!fill()) return Got::kInterrupted;
   }
+}
+
+LineReader::Got LineReader::skip() {
+  while (true) {
+    const std::size_t end = buffer_.find('\n', at_);
+    at_ = end == std::string::npos ? buffer_.size() : end + 1;
+    if (end != std::string::npos) return Got::kLine;
+    if (end_) return Got::kEnd;
+    if (!fill()) return Got::kInterrupted;
+  }
+}
+
+// Drops what has been given out and reads more; false when interrupted.
+bool LineReader::fill() {
+  buffer_.erase(0, at_);
+  at_ = 0;
+  const std::size_t size = buffer_.size();
+  buffer_.resize(size + kChunk);
+  const auto got = read_some(descriptor_, buffer_.data() + size, kChunk, name_);
+  buffer_.resize(size + got.value_or(0));
+  end_ = got == std::size_t{0};
+  return got.has_value();
 }
 
 std::string read_all(int descriptor, std::size_t limit) {
@@ -92,7 +108,7 @@ std::string read_all(int descriptor, std::size_t limit) {
   while (true) {
     const std::size_t size = text.size();
     text.resize(size + kChunk);
-    const auto got = read_some(descriptor, text.data() + size, kChunk);
+    const auto got = read_some(descriptor, text.data() + size, kChunk, "standard input");
     text.resize(size + got.value_or(0));
     CatchInterrupts::check("reading standard input");
     if (got == 0u) return text;

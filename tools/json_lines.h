@@ -7,26 +7,34 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/ids.h"
 
 namespace backplane::tools {
 
+inline constexpr std::size_t kLongestLine = std::size_t{64} << 20;
+
 // Lines of a file descriptor. The longest line is bounded, so that no input can fill the memory.
 class LineReader {
  public:
-  explicit LineReader(int descriptor, std::size_t longest = std::size_t{64} << 20)
-      : descriptor_(descriptor), longest_(longest) {}
+  explicit LineReader(int descriptor, std::size_t longest = kLongestLine, std::string name = "standard input")
+      : descriptor_(descriptor), longest_(longest), name_(std::move(name)) {}
 
   enum class Got { kLine, kEnd, kInterrupted };  // the last: SIGINT came, inside a CatchInterrupts
   // Waits for a line and gives it without its end. The last line may lack the end. Throws Error: kBadFile when reading
   // fails, kUsage for a line that is too long.
   Got next(std::string& line);
+  // After an error about the length: to the end of that line, which isn't kept.
+  Got skip();
 
  private:
+  bool fill();
+
   int descriptor_;
   std::size_t longest_;
+  std::string name_;  // for messages
   std::string buffer_;
   std::size_t at_ = 0;
   bool end_ = false;

@@ -25,6 +25,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
+  bool enabled() const { return enabled_; }
   void update(std::uint64_t done, std::uint64_t total);  // cheap: redraws ten times a second at most
 
  private:

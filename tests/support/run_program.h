@@ -29,8 +29,9 @@ struct ProgramRun {
 struct ProgramInput {
   std::string stdin_text = {};
   std::vector<std::pair<std::string, std::string>> environment = {};
-  // Called with what is on stdout so far, every few milliseconds; true: SIGINT is sent, once.
+  // Called with what is on stdout so far, every few milliseconds; true: the signal is sent, once.
   std::function<bool(const std::string& out)> interrupt_when = {};
+  int signal = SIGINT;
   std::chrono::seconds timeout{120};
 };
 
@@ -77,7 +78,7 @@ inline ProgramRun run_program(const std::vector<std::string>& arguments, const P
       return run;
     }
     if (!interrupted && input.interrupt_when && input.interrupt_when(read_file(out))) {
-      ::kill(pid, SIGINT);
+      ::kill(pid, input.signal);
       interrupted = true;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

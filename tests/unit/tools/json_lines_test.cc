@@ -66,6 +66,22 @@ TEST(LineReader, RefusesEndlessLines) {
   while (::read(feed.end(), rest.data(), rest.size()) > 0) continue;
 }
 
+TEST(LineReader, GoesOnBehindALongLine) {
+  for (const std::size_t at_once : {1000u, 65536u, 500000u}) {
+    const Feed feed("one\n" + std::string(300000, 'x') + "\nthree\n" + std::string(200000, 'y'), at_once);
+    LineReader reader(feed.end(), 100000);
+    std::string line;
+    EXPECT_EQ(reader.next(line), LineReader::Got::kLine);
+    EXPECT_ERROR(reader.next(line), ErrorCode::kUsage, "longer");
+    EXPECT_EQ(reader.skip(), LineReader::Got::kLine);
+    EXPECT_EQ(reader.next(line), LineReader::Got::kLine);
+    EXPECT_EQ(line, "three");
+    EXPECT_ERROR(reader.next(line), ErrorCode::kUsage, "longer");
+    EXPECT_EQ(reader.skip(), LineReader::Got::kEnd);
+    EXPECT_EQ(reader.next(line), LineReader::Got::kEnd);
+  }
+}
+
 TEST(JsonText, EscapesWhatReadersTakeForLineEnds) {
   const std::string text = "a\xE2\x80\xA8 b\xE2\x80\xA9 c\xC2\x85 d\n";
   const std::string json = json_string(text);
