@@ -10,6 +10,7 @@ void add_check(CommandLine& line);
 void add_conform(CommandLine& line);
 void add_devices(CommandLine& line);
 void add_inspect(CommandLine& line);
+void add_lab(CommandLine& line);
 void add_pull(CommandLine& line);
 void add_run(CommandLine& line);
 void add_score(CommandLine& line);
