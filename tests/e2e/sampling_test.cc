@@ -15,14 +15,14 @@ using Strings = std::vector<std::string>;
 
 class RunSampling : public ProgramTest {
  protected:
-  Strings command(const Strings& more) const {
-    Strings arguments = {"run", model_, "--raw", "-p", "hi", "-n", "8"};
+  Strings command(const Strings& more, const std::string& tokens = "8") const {
+    Strings arguments = {"run", model_, "--raw", "-p", "hi", "-n", tokens};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
-  Json json(Strings more) const {
+  Json json(Strings more, const std::string& tokens = "8") const {
     more.emplace_back("--json");
-    return backplane_json(command(more));
+    return backplane_json(command(more, tokens));
   }
   // What it says when its best token is always "A", then "B", then "C".
   std::string abc(const Strings& more) const {
@@ -79,7 +79,7 @@ TEST_F(RunSampling, EachOptionDoesItsPart) {
   EXPECT_EQ(abc({"--logit-bias", "90=-100"}), "AAAAAAAA");
   EXPECT_EQ(abc({"--bad-word", "A"}), "BBBBBBBB");
   EXPECT_EQ(abc({"--bad-word", "AA"}), "ABABABAB");
-  EXPECT_EQ(abc({"--repetition-penalty", "3"}), "ABACAAAA");  // 100, 33; 50, 16; 25, 8
+  EXPECT_EQ(abc({"--repetition-penalty", "3"}), "ABAAAAAA");  // 100, 50, then 33
   EXPECT_EQ(abc({"--stop", "AAA"}), "");
   EXPECT_EQ(abc({"--stop", "AAA", "--include-stop"}), "AAA");
   EXPECT_EQ(abc({"--stop", "AAA", "--min-tokens", "5"}), "AAA");
@@ -97,9 +97,9 @@ TEST_F(RunSampling, PenaltiesAndTypicalReachTheSampler) {
   EXPECT_NE(ids({"--typical", "0.01"}), ids({}));
   EXPECT_EQ(ids({"--typical", "1"}), ids({}));
   const auto counts = [&](const Strings& more) {
-    Strings all = {"--temperature", "0", "--logit-bias", "65=50", "--logit-bias", "66=50", "-n", "200", "--ignore-eos"};
+    Strings all = {"--temperature", "0", "--logit-bias", "65=50", "--logit-bias", "66=50", "--ignore-eos"};
     all.insert(all.end(), more.begin(), more.end());
-    const std::string text = json(all)["text"];
+    const std::string text = json(all, "100")["text"];
     return std::pair(std::count(text.begin(), text.end(), 'A'), std::count(text.begin(), text.end(), 'B'));
   };
   const auto [a, b] = counts({"--frequency-penalty", "2"});  // the more of one, the more of the other
