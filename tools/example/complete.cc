@@ -47,7 +47,7 @@ int run(const std::string& path, const std::string& device, const std::string& p
     std::printf("\n");
   }
   const bp::engine::ServiceStats stats = service.stats();
-  std::printf("%zu texts, %llu steps\n", texts.size(), static_cast<unsigned long long>(stats.steps));
+  std::fprintf(stderr, "%zu texts, %llu steps\n", texts.size(), static_cast<unsigned long long>(stats.steps));
   return 0;
 }
 
