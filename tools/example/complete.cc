@@ -36,6 +36,7 @@ int run(const std::string& path, const std::string& device, const std::string& p
     request.prompt = tokenizer->encode(text, {.add_special = true});
     request.sampling.temperature = 0;
     request.max_tokens = 16;
+    request.eos_ids = tokenizer->special().end_of_generation;
     streams.push_back(service.stream(std::move(request)));
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
