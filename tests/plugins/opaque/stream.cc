@@ -9,7 +9,7 @@ Stream::~Stream() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  changed_.notify_all();
+  work_.notify_one();
   thread_.join();
 }
 
@@ -20,19 +20,19 @@ void Stream::push(std::function<void()> item, bool always) {
     items_.push_back({std::move(item), always});
     ++pending_;
   }
-  changed_.notify_all();
+  work_.notify_one();
 }
 
 void Stream::sync() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+  idle_.wait(lock, [&] { return items_.empty() && !busy_; });
   if (failure_) throw *failure_;
 }
 
 void Stream::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return !items_.empty() || ending_; });
+    work_.wait(lock, [&] { return !items_.empty() || ending_; });
     if (items_.empty()) return;
     Item item = std::move(items_.front());
     items_.pop_front();
@@ -52,7 +52,7 @@ void Stream::work() {
     busy_ = false;
     --pending_;
     if (failure && !failure_) failure_ = failure;
-    changed_.notify_all();
+    if (items_.empty()) idle_.notify_all();
   }
 }
 

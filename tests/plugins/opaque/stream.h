@@ -35,7 +35,7 @@ class Stream {
 
   std::atomic<std::uint64_t>& pending_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable work_, idle_;  // there is some; there is none any more
   std::deque<Item> items_;
   bool busy_ = false, ending_ = false;
   std::optional<backplane::plugin::Failure> failure_;

@@ -78,8 +78,9 @@ TEST_P(FailoverFaults, NoTokenChanges) {
   }
   const std::string what =
       std::string("failover ") + each().model.name + " " + kPartNames[static_cast<std::size_t>(each().part)];
-  // Another first call for each case, so that together they come by all of them.
-  const std::uint64_t offset = std::get<0>(GetParam()).model.name[0] % kStride;
+  // Another first call for each case and kind.
+  const std::uint64_t offset =
+      (static_cast<std::uint64_t>(each().part) + (each().same_kind ? 3u : 0u) + number_of(kind())) % kStride;
   test::sweep(
       kind(), what, phases, [&](Trial& trial) { return run(trial, want); }, phases[0].end + 1 + offset, kStride);
 }

@@ -51,7 +51,7 @@ TEST_P(GenerationFaults, EveryCallFailsOnce) {
   ASSERT_GT(phases_[2].end, phases_[1].end + 20);
   for (const Answer& answer : want_) ASSERT_FALSE(answer.error);
   const bool lost = GetParam().status == BP_DEVICE_LOST;
-  const std::uint64_t first = lost ? 1 : 1 + static_cast<std::uint64_t>(GetParam().status) % 4;
+  const std::uint64_t first = lost ? 1 : 1 + number_of(GetParam()) % 4;
   test::sweep(
       GetParam(), "engine", phases_, [this](Trial& trial) { return run(trial); }, phases_[0].end + first, lost ? 1 : 4);
 }

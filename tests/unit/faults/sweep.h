@@ -31,6 +31,13 @@ inline constexpr FaultKind kFaultKinds[] = {
     {"UnsupportedLate", BP_UNSUPPORTED, true}, {"UnknownLate", kUnknownStatus, true},
 };
 
+// Its place in that list.
+inline std::uint64_t number_of(const FaultKind& kind) {
+  std::uint64_t n = 0;
+  while (kFaultKinds[n].name != std::string(kind.name)) ++n;
+  return n;
+}
+
 // Those after which the device is alive.
 inline std::vector<FaultKind> lasting_kinds() {
   std::vector<FaultKind> kinds;

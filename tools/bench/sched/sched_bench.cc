@@ -41,9 +41,9 @@ class Times {
   std::vector<double> times_;
 };
 
-void print_header() { std::printf("%-58s %10s %10s\n", "microseconds a step", "median", "p99"); }
+void print_header() { std::printf("%-58s %10s %10s %10s\n", "microseconds a step", "p5", "median", "p99"); }
 void print_row(const char* what, Times& times) {
-  std::printf("%-58s %10.1f %10.1f\n", what, times.at(0.5), times.at(0.99));
+  std::printf("%-58s %10.1f %10.1f %10.1f\n", what, times.at(0.05), times.at(0.5), times.at(0.99));
 }
 
 // Gives logits without computing anything.
