@@ -71,8 +71,9 @@ LoadedModel load(const LabCommand& command, const OpenedModel& opened) {
   models::LoadOptions load;
   load.max_sequences = lab::kWantedRoom.sequences;
   load.max_step_tokens = lab::kWantedRoom.step_tokens;
-  if (command.device.context) return load_model(opened, command.device, load);
+  if (command.device.context) return load_model(opened, command.device, load, KvSize::kWhatFits);
   for (load.context = opened.context_for(lab::kWantedRoom.context, false);; load.context /= 2) {
+    load.kv_tokens = std::uint64_t{load.context} * load.max_sequences / 2;  // pads and short prompts need few
     try {
       return load_model(opened, command.device, load);
     } catch (const Error& error) {
@@ -113,7 +114,6 @@ int run_lab(const LabCommand& command) {
                     .tokenizer = opened.tokenizer_or_null(),
                     .device_name = loaded.device(),
                     .threads = plugins::host_threads(),
-                    .sequences = lab::kWantedRoom.sequences,
                     .memory = loaded.memory,
                     .quick = command.quick,
                     .seed = command.seed,

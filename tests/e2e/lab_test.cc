@@ -100,6 +100,18 @@ TEST_F(Lab, ServesAGivenTrace) {
   expect_refusal(arguments({"--trace", "/no/such.csv"}), 3, "/no/such.csv");
 }
 
+// The template plugin can do a part of the ops only.
+TEST_F(Lab, SaysWhatRanElsewhere) {
+  const std::string folder = (folder_.path() / "out").string();
+  const Json report =
+      backplane_json(arguments({"--json", "--device", "template:0", "--fallback", "allow", "--out", folder}));
+  EXPECT_FALSE(report["fallbacks"].empty());
+  EXPECT_EQ(report["experiments"]["cache"]["equal_tokens"], true);
+  const std::string page = read_file(folder + "/lab.html");
+  EXPECT_NE(page.find("did not run on the device that was chosen"), page.npos);
+  EXPECT_EQ(XmlCheck::fault(page), "");
+}
+
 TEST_F(Lab, WorksWithoutATokenizer) {
   const std::string bare = write_model({.tokenizer = false}, "bare.gguf");
   const Json report = backplane_json({"lab", bare, "--quick", "--json"});

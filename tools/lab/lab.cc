@@ -88,7 +88,7 @@ Json run_lab(const LabRun& run) {
   const StepWork work(run.file, run.device, run.model.kv_type());
   const Prompts prompts(run.tokenizer, run.file.spec().vocab_size, run.seed);
   const Trace trace = run.trace ? *run.trace : random_trace(kMostRequests, run.seed);
-  const Room room = measure_room(run.model, run.sequences);
+  const Room room = measure_room(run.model);
   Setup setup{
       .model = run.model, .work = work, .prompts = prompts, .trace = trace, .speed = {}, .room = room, .progress = {}};
   const bool runs = room.context >= kLeastContext;

@@ -20,8 +20,7 @@ struct LabRun {
   const device::Device& device;                      // the one that holds the matrices, or the first of them
   std::shared_ptr<const text::Tokenizer> tokenizer;  // may be null
   std::string device_name;
-  std::uint32_t threads = 0;    // of the host
-  std::uint32_t sequences = 0;  // that the model was loaded for
+  std::uint32_t threads = 0;  // of the host
   models::MemoryEstimate memory = {};
   bool quick = false;
   std::uint64_t seed = 1;

@@ -24,7 +24,13 @@ constexpr std::pair<const char*, const char*> kTerms[] = {
      "Writing the reply: each token has to be chosen before the next one can be computed, so a step has one "
      "token of each reply."},
     {"Logits", "The model's scores for every entry of its vocabulary. The next token is chosen by them."},
-    {"Sequence", "One text under way: a prompt and what has been generated after it."}};
+    {"Sequence", "One text under way: a prompt and what has been generated after it."},
+    {"Batch", "Several sequences that are computed in one step."},
+    {"Pad",
+     "A filler token that makes a short prompt as long as others. A mask, 1 for tokens and 0 for pads, keeps "
+     "everybody from looking at it."},
+    {"FLOP",
+     "A floating-point operation: one addition or multiplication. MFLOP is a million, GFLOP a billion of them."}};
 
 std::string paragraph(const std::string& text) { return "<p>" + prose(text) + "</p>\n"; }
 

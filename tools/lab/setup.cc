@@ -59,12 +59,12 @@ std::string Prompts::text(const std::vector<TokenId>& ids) const {
   return text::to_valid_utf8(bytes);
 }
 
-Room measure_room(engine::Model& model, std::uint32_t sequences) {
+Room measure_room(engine::Model& model) {
   const engine::Engine engine(model, {.max_sequences = 1});
   const engine::Limits& limits = engine.limits();
   return {.context = static_cast<std::uint32_t>(std::min(limits.context, limits.kv_longest)),
           .step_tokens = model.max_step_tokens(),
-          .sequences = sequences};
+          .sequences = model.max_step_sequences()};
 }
 
 engine::Request greedy_request(std::vector<TokenId> prompt, std::uint32_t tokens) {
@@ -86,6 +86,8 @@ engine::EngineOptions measuring(std::uint32_t max_sequences, const Room& room) {
   engine::EngineOptions options;
   options.max_sequences = max_sequences;
   options.token_budget = room.step_tokens;
+  options.prefix_cache = false;
+  options.headroom = engine::EngineOptions::kNoPreemption;
   return options;
 }
 

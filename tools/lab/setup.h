@@ -48,8 +48,7 @@ struct Setup {
   Progress progress;
 };
 
-// What there is room for in a model that was loaded for so many sequences.
-Room measure_room(engine::Model& model, std::uint32_t sequences);
+Room measure_room(engine::Model& model);
 // Requires: room.context >= kLeastContext.
 Speed measure_speed(engine::Model& model, const Prompts& prompts, const Room& room);
 
@@ -58,7 +57,7 @@ engine::Request greedy_request(std::vector<TokenId> prompt, std::uint32_t tokens
 // Runs one on an idle engine. Throws its error when it fails.
 engine::Generation generate_greedy(engine::Engine& engine, std::vector<TokenId> prompt, std::uint32_t tokens,
                                    const engine::TokenCallback& on_event = {});
-// The settings of an engine for measurements: nothing is kept from one request for another.
+// The settings of an engine for measurements: nothing is kept from one request for another, none is interrupted.
 engine::EngineOptions measuring(std::uint32_t max_sequences, const Room& room);
 // The token after the line, greedy, and the seconds that the model took to compute all of it.
 struct Scored {
