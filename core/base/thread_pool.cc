@@ -3,7 +3,8 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <exception>
+#include <chrono>
+#include <utility>
 
 namespace backplane {
 namespace {
@@ -18,43 +19,69 @@ unsigned usable_processors() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
+void pause_briefly() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns when `value` isn't `old` any more: spins first, since sleeping and waking cost more than most waits last.
+std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
+  constexpr auto kSpin = std::chrono::microseconds(20);
+  constexpr int kLooks = 32;  // between two looks at the clock
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kLooks; ++i) {
+      const std::uint32_t now = value.load(std::memory_order_acquire);
+      if (now != old) return now;
+      pause_briefly();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
 }  // namespace
 
-struct ThreadPool::Loop {
-  std::uint64_t n;
-  unsigned parts;
-  const Body* body;
-  std::mutex mutex;
-  std::exception_ptr error;
-
-  void run_part(unsigned worker) noexcept {
-    if (worker >= parts) return;
-    const std::uint64_t share = n / parts, extra = n % parts;
-    const std::uint64_t begin = worker * share + std::min<std::uint64_t>(worker, extra);
-    const std::uint64_t end = begin + share + (worker < extra ? 1 : 0);
-    inside_loop = true;
-    try {
-      (*body)(begin, end, worker);
-    } catch (...) {
-      std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-    inside_loop = false;
-  }
-};
-
-ThreadPool::ThreadPool(unsigned threads) {
-  if (threads == 0) threads = usable_processors();
-  for (unsigned w = 1; w < threads; ++w) workers_.emplace_back([this, w] { work(w); });
+ThreadPool::ThreadPool(unsigned threads) : seats_(threads != 0 ? threads : usable_processors()) {
+  for (unsigned w = 1; w < seats_.size(); ++w) workers_.emplace_back([this, w] { work(w); });
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  start_.notify_all();
+  stopping_.store(true, std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+// Every part of a round is taken once, before the round ends; so a thread that comes late finds its seat taken.
+bool ThreadPool::take(unsigned part, std::uint32_t round) {
+  std::uint32_t taken = seats_[part].taken.load(std::memory_order_acquire);
+  while (static_cast<std::int32_t>(round - taken) > 0) {
+    if (seats_[part].taken.compare_exchange_weak(taken, round, std::memory_order_acq_rel)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::run_part(unsigned part) noexcept {
+  const std::uint64_t share = loop_.n / loop_.parts, extra = loop_.n % loop_.parts;
+  const std::uint64_t begin = part * share + std::min<std::uint64_t>(part, extra);
+  const std::uint64_t end = begin + share + (part < extra ? 1 : 0);
+  inside_loop = true;
+  try {
+    (*loop_.body)(begin, end, part);
+  } catch (...) {
+    const std::lock_guard lock(error_mutex_);
+    if (!loop_.error) loop_.error = std::current_exception();
+  }
+  inside_loop = false;
+}
+
+void ThreadPool::run_taken(unsigned part) noexcept {
+  run_part(part);
+  if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
 }
 
 void ThreadPool::parallel_for(std::uint64_t n, std::uint64_t grain, const Body& body) {
@@ -65,39 +92,35 @@ void ThreadPool::parallel_for(std::uint64_t n, std::uint64_t grain, const Body& 
     body(0, n, 0);
     return;
   }
-  std::lock_guard one_loop(callers_);
-  Loop loop{n, parts, &body, {}, {}};
-  {
-    std::lock_guard lock(mutex_);
-    loop_ = &loop;
-    running_ = static_cast<unsigned>(workers_.size());
-    ++generation_;
+  const std::lock_guard one_loop(callers_);
+  const std::uint32_t round = round_.load(std::memory_order_relaxed) + 1;
+  loop_.n = n;
+  loop_.parts = parts;
+  loop_.body = &body;
+  seats_[0].taken.store(round, std::memory_order_relaxed);
+  for (unsigned w = parts; w < seats_.size(); ++w) seats_[w].taken.store(round, std::memory_order_relaxed);
+  unfinished_.store(parts - 1, std::memory_order_relaxed);
+  round_.store(round, std::memory_order_release);
+  round_.notify_all();
+  run_part(0);
+  for (unsigned w = parts - 1; w > 0; --w) {
+    if (take(w, round)) run_taken(w);
   }
-  start_.notify_all();
-  loop.run_part(0);
-  {
-    std::unique_lock lock(mutex_);
-    done_.wait(lock, [&] { return running_ == 0; });
-    loop_ = nullptr;
+  for (std::uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;) {
+    left = wait_for_change(unfinished_, left);
   }
-  if (loop.error) std::rethrow_exception(loop.error);
+  if (loop_.error) std::rethrow_exception(std::exchange(loop_.error, nullptr));
 }
 
 void ThreadPool::work(unsigned worker) {
-  std::uint64_t seen = 0;
+  std::uint32_t round = 0;
   for (;;) {
-    Loop* loop = nullptr;
-    {
-      std::unique_lock lock(mutex_);
-      start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-      if (stopping_) return;
-      seen = generation_;
-      loop = loop_;
-    }
-    loop->run_part(worker);
-    {
-      std::lock_guard lock(mutex_);
-      if (--running_ == 0) done_.notify_all();
+    round = wait_for_change(round_, round);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    // Its own part first, then what others haven't begun.
+    for (std::size_t i = 0; i < seats_.size(); ++i) {
+      const auto part = static_cast<unsigned>((worker + i) % seats_.size());
+      if (take(part, round)) run_taken(part);
     }
   }
 }

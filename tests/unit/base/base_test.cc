@@ -1,9 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/base/abi_call.h"
 #include "core/base/dtype.h"
@@ -61,6 +65,49 @@ TEST(ThreadPoolTest, NestedLoopsRunInPlace) {
     pool.parallel_for(4, 1, [&](std::uint64_t b, std::uint64_t e, unsigned) { count += static_cast<int>(e - b); });
   });
   EXPECT_EQ(count, 8);
+}
+
+// Loops that follow each other at once, and pauses in which the workers fall asleep.
+TEST(ThreadPoolTest, ManyLoopsInARow) {
+  for (const unsigned threads : {2u, 3u, 8u}) {
+    ThreadPool pool(threads);
+    std::vector<std::uint64_t> seen(100);
+    for (std::uint64_t round = 1; round <= 5000; ++round) {
+      const std::uint64_t n = 1 + round % seen.size();
+      pool.parallel_for(n, 1 + round % 3, [&](std::uint64_t b, std::uint64_t e, unsigned worker) {
+        EXPECT_LT(worker, threads);
+        for (auto i = b; i < e; ++i) seen[i] = round;
+      });
+      for (std::uint64_t i = 0; i < n; ++i) ASSERT_EQ(seen[i], round);
+      if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+}
+
+// A part is the same, and has the same number, whoever runs it.
+TEST(ThreadPoolTest, TheSplitIsStatic) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges(4);
+    pool.parallel_for(10, 1, [&](std::uint64_t b, std::uint64_t e, unsigned worker) { ranges[worker] = {b, e}; });
+    const std::vector<std::pair<std::uint64_t, std::uint64_t>> expected{{0, 3}, {3, 6}, {6, 8}, {8, 10}};
+    ASSERT_EQ(ranges, expected);
+  }
+}
+
+TEST(ThreadPoolTest, TakesLoopsFromManyThreads) {
+  ThreadPool pool(3);
+  std::atomic<std::uint64_t> sum = 0;
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        pool.parallel_for(7, 1, [&](std::uint64_t b, std::uint64_t e, unsigned) { sum += e - b; });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 4u * 500u * 7u);
 }
 
 TEST(MappedFileTest, MapsAndRefuses) {
