@@ -9,31 +9,8 @@
 #include "backends/cpu/ops.h"
 #include "backends/cpu/pages.h"
 #include "backends/cpu/reduce.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
-
-void check(Check& check, const bp_attention_args& args) {
-  check.activation(args.q, "q", {Check::kAny, Check::kAny, Check::kAny});
-  check.activation(args.out, "out", {args.q.shape[0], args.q.shape[1], Check::kAny});
-  const std::int64_t heads = args.q.shape[1];
-  if (args.kv_heads == 0 || heads % args.kv_heads != 0) {
-    check.invalid(std::to_string(heads) + " query heads can't share " + std::to_string(args.kv_heads) + " KV heads");
-  }
-  check.parameters(args.sinks, "sinks", heads);
-  check.pages(args.k_pages, "k_pages", args.kv_heads, args.q.shape[2]);
-  check.pages(args.v_pages, "v_pages", args.kv_heads, args.out.shape[2]);
-  check_cache(check, args.kv, args.step, args.k_pages, args.v_pages, args.group);
-  if (!check.running) return;
-  if (args.step->tokens != args.q.shape[0]) {
-    check.invalid("q has " + std::to_string(args.q.shape[0]) + " tokens, the step " +
-                  std::to_string(args.step->tokens));
-  }
-  if (args.first_sequence > args.last_sequence || args.last_sequence > args.step->sequences) {
-    check.invalid("sequences " + std::to_string(args.first_sequence) + " to " + std::to_string(args.last_sequence) +
-                  " of " + std::to_string(args.step->sequences));
-  }
-}
 
 namespace {
 
@@ -41,47 +18,19 @@ std::uint64_t score_count(const bp_step& step, std::uint32_t window) {
   return window == 0 ? step.max_kv : std::min(step.max_kv, window);
 }
 
-// The first key that a token at `position` attends to.
-std::int64_t first_key(const bp_attention_args& args, std::int64_t position) {
-  return args.window == 0 ? 0 : std::max<std::int64_t>(0, position - args.window + 1);
-}
-
-// Everything that decides which memory is read: a wrong page number must not become a wild pointer.
-void check_sequence(const bp_attention_args& args, const bp_step& step, std::uint32_t b, std::int64_t pages) {
-  const std::string who = "sequence " + std::to_string(b) + ": ";
-  const auto need = [&](bool condition, const char* text) {
-    if (!condition) throw plugin::Failure(BP_INVALID, who + text);
-  };
-  const std::int64_t begin = step.q_start[b], end = step.q_start[b + 1], keys = step.kv_len[b];
-  need(0 <= begin && begin <= end && end <= step.tokens, "q_start is not a rising list within the step's tokens");
-  if (begin == end) return;
-  need(0 < keys && keys <= step.max_kv, "kv_len is outside 1 to max_kv");
-  std::int64_t first = keys, last = 0;
-  for (std::int64_t t = begin; t < end; ++t) {
-    need(0 <= step.pos[t] && step.pos[t] < keys, "a token's position is not below kv_len");
-    first = std::min(first, first_key(args, step.pos[t]));
-    last = std::max<std::int64_t>(last, step.pos[t]);
-  }
-  need(last / step.page_size < step.max_pages, "more keys than max_pages hold");
-  const std::int32_t* table = step.page_table + (std::uint64_t{args.group} * step.sequences + b) * step.max_pages;
-  for (std::int64_t m = first / step.page_size; m <= last / step.page_size; ++m) {
-    need(0 <= table[m] && table[m] < pages, "a page that is needed is missing or outside the cache");
-  }
-}
-
 template <class Real>
 class Attention {
  public:
   Attention(const Call& call, const bp_attention_args& args)
       : args_(args),
-        step_(step_of(args.step)),
+        step_(plugin::step_of(args.step)),
         q_(args.q, "q"),
         out_(args.out, "out"),
         sinks_(args.sinks, "sinks"),
         k_pages_(args.k_pages, "k_pages", false),
         v_pages_(args.v_pages, "v_pages", false) {
     for (std::uint32_t b = args.first_sequence; b < args.last_sequence; ++b) {
-      check_sequence(args, step_, b, k_pages_.count());
+      plugin::check_sequence(args, step_, b, k_pages_.count());
     }
     Workspace workspace = call.workspace;
     scratch_size_ = score_count(step_, args.window) + std::max(k_pages_.dim(), v_pages_.dim());
@@ -101,7 +50,7 @@ class Attention {
   void attend(std::int64_t token, std::int64_t head, unsigned worker) const {
     const std::int32_t* table = page_table(token);
     const std::int64_t kv_head = head / (q_.shape(1) / args_.kv_heads);
-    const std::int64_t last = step_.pos[token], first = first_key(args_, last);
+    const std::int64_t last = step_.pos[token], first = plugin::first_key(args_, last);
     Real* scores = scratch_ + worker * scratch_size_;
     Real* element = scores + score_count(step_, args_.window);  // one key or value
 
@@ -159,7 +108,7 @@ class Attention {
 std::uint64_t workspace_bytes(const Check& check, const bp_attention_args& args) {
   const std::uint64_t element = plugin::type_info(check.real).block_bytes;
   const std::uint64_t dim = std::max(args.q.shape[2], args.out.shape[2]);
-  const std::uint64_t scores = score_count(step_of(args.step), args.window);
+  const std::uint64_t scores = score_count(plugin::step_of(args.step), args.window);
   const std::uint64_t worker = Workspace::checked(element, dim) + Workspace::checked(element, scores);
   return Workspace::bytes_for({Workspace::checked(plugin::threads(), worker)});
 }

@@ -7,9 +7,6 @@
 
 namespace backplane::cpu {
 
-// All BP_FEATURE_* that an op honors.
-std::uint64_t features_of(std::uint32_t code);
-
 // Fills `support` for a device that computes in `real`, F32 or F64; throws plugin::Failure with the reason why not.
 void answer_query(bp_type real, const bp_op_query& query, bp_support& support);
 

@@ -4,16 +4,9 @@
 
 #include "backends/cpu/loops.h"
 #include "backends/cpu/ops.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
 namespace {
-
-void check_kind(std::uint32_t kind) {
-  if (kind < BP_ACT_GELU_ERF || kind > BP_ACT_RELU) {
-    plugin::refuse("activation kind " + std::to_string(kind) + " is unknown");
-  }
-}
 
 template <class Real>
 Real activate(std::uint32_t kind, Real x) {
@@ -33,12 +26,6 @@ Real activate(std::uint32_t kind, Real x) {
 
 }  // namespace
 
-void check(Check& check, const bp_activation_args& args) {
-  check_kind(args.kind);
-  check.activation_like(args.x, "x", args.x);
-  check.activation_like(args.out, "out", args.x);
-}
-
 template <class Real>
 void run(const Call&, const bp_activation_args& args) {
   const View<const Real> x(args.x, "x");
@@ -50,13 +37,6 @@ void run(const Call&, const bp_activation_args& args) {
   });
 }
 
-void check(Check& check, const bp_glu_args& args) {
-  check_kind(args.kind);
-  check.activation_like(args.gate, "gate", args.gate);
-  check.activation_like(args.up, "up", args.gate);
-  check.activation_like(args.out, "out", args.gate);
-}
-
 template <class Real>
 void run(const Call&, const bp_glu_args& args) {
   const View<const Real> gate(args.gate, "gate"), up(args.up, "up");
@@ -66,15 +46,6 @@ void run(const Call&, const bp_glu_args& args) {
     Real* to = out.row(r);
     for (std::int64_t i = 0; i < gate.columns(); ++i) to[i] = activate(args.kind, g[i]) * u[i];
   });
-}
-
-void check(Check& check, const bp_binary_args& args) {
-  check.activation_like(args.a, "a", args.a);
-  check.activation_like(args.out, "out", args.a);
-  check.activation_like(args.b, "b", args.b);
-  // One row for all, written with as many dimensions as one likes.
-  const bool one_row = plugin::row_count(args.b) == 1 && plugin::row_length(args.b) == plugin::row_length(args.a);
-  if (!one_row) check.same_shape(args.b, "b", args.a);
 }
 
 template <class Real>
@@ -91,16 +62,6 @@ void run(const Call& call, const bp_binary_args& args) {
       for (std::int64_t i = 0; i < a.columns(); ++i) to[i] = alpha * left[i] * right[i];
     }
   });
-}
-
-void check(Check& check, const bp_scalar_args& args) {
-  if (check.code == BP_OP_FILL) {
-    check.well_formed(args.out, "out");
-    if (plugin::is_quantized(args.out.type)) plugin::refuse("FILL of a quantized type");
-    return;
-  }
-  check.activation_like(args.x, "x", args.x);
-  check.activation_like(args.out, "out", args.x);
 }
 
 template <class Real>

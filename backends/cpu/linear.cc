@@ -1,9 +1,9 @@
 // EMBED, LINEAR and LINEAR_ADD: what reads weight matrices.
 #include <algorithm>
 
+#include "backends/cpu/matrix.h"
 #include "backends/cpu/ops.h"
 #include "backends/cpu/reduce.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
 namespace {
@@ -14,12 +14,6 @@ constexpr std::int64_t kTile = 8;
 constexpr std::int64_t kGrain = 1 << 15;
 
 }  // namespace
-
-void check(Check& check, const bp_embed_args& args) {
-  check.exact(args.ids, "ids", BP_TYPE_I32, {Check::kAny});
-  check.matrix(args.table, "table", Check::kAny, Check::kAny);
-  check.activation(args.out, "out", {args.ids.shape[0], args.table.tensor.shape[1]});
-}
 
 template <class Real>
 void run(const Call&, const bp_embed_args& args) {
@@ -36,16 +30,6 @@ void run(const Call&, const bp_embed_args& args) {
   plugin::parallel_for(out.rows(), 16, [&](std::int64_t begin, std::int64_t end, unsigned) {
     for (std::int64_t t = begin; t < end; ++t) table.read_row(ids[t], out.at(t));
   });
-}
-
-void check(Check& check, const bp_linear_args& args) {
-  check.activation(args.x, "x", {Check::kAny, Check::kAny});
-  const std::int64_t tokens = args.x.shape[0], inputs = args.x.shape[1];
-  check.matrix(args.weight, "weight", Check::kAny, inputs);
-  const std::int64_t outputs = args.weight.tensor.shape[0];
-  check.parameters(args.bias, "bias", outputs);
-  check.activation(args.out, "out", {tokens, outputs});
-  if (check.code == BP_OP_LINEAR_ADD) check.activation(args.residual, "residual", {tokens, outputs});
 }
 
 // LINEAR_ADD keeps the product in the workspace until it is added, because out may be residual.

@@ -8,7 +8,6 @@
 #include "backends/cpu/half.h"
 #include "backends/cpu/loops.h"
 #include "backends/cpu/ops.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
 namespace {
@@ -121,21 +120,6 @@ void put_element(bp_type type, double value, std::byte* out) {
 
 }  // namespace
 
-void check(Check& check, const bp_unary_args& args) {
-  check.well_formed(args.x, "x");
-  check.same_shape(args.out, "out", args.x);
-  if (check.code == BP_OP_COPY) {
-    if (args.x.type != args.out.type) check.invalid("x and out of a COPY have different types");
-    return;
-  }
-  if (!plugin::is_float(args.x.type) && !plugin::is_quantized(args.x.type)) {
-    plugin::refuse(std::string("CAST from ") + plugin::type_info(args.x.type).name);
-  }
-  if (!plugin::is_float(args.out.type)) {
-    plugin::refuse(std::string("CAST to ") + plugin::type_info(args.out.type).name);
-  }
-}
-
 template <class Real>
 void run(const Call& call, const bp_unary_args& args) {
   const Blocks x(args.x, "x", false), out(args.out, "out", true);
@@ -160,12 +144,6 @@ void fill(const bp_scalar_args& args) {
 }
 
 // Rows are moved as bytes, so every type will do.
-void check(Check& check, const bp_gather_args& args) {
-  check.shape(args.x, "x", {Check::kAny, Check::kAny});
-  check.exact(args.index, "index", BP_TYPE_I32, {Check::kAny});
-  check.exact(args.out, "out", args.x.type, {args.index.shape[0], args.x.shape[1]});
-}
-
 template <class Real>
 void run(const Call&, const bp_gather_args& args) {
   const View<const std::int32_t> index(args.index, "index");
@@ -177,12 +155,6 @@ void run(const Call&, const bp_gather_args& args) {
     }
   }
   for_rows(out.rows(), out.blocks(), [&](std::int64_t r) { copy_row(x, x.row(index[r]), out, out.row(r)); });
-}
-
-void check(Check& check, const bp_advance_args& args) {
-  check.exact(args.ids, "ids", BP_TYPE_I32, {Check::kAny});
-  check.exact(args.target, "target", BP_TYPE_I32, {args.ids.shape[0]});
-  check.exact(args.token, "token", BP_TYPE_I32, {Check::kAny});
 }
 
 template <class Real>

@@ -3,20 +3,8 @@
 
 #include "backends/cpu/ops.h"
 #include "backends/cpu/reduce.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
-
-void check(Check& check, const bp_norm_args& args) {
-  if (args.kind != BP_NORM_RMS && args.kind != BP_NORM_LAYER) {
-    plugin::refuse("norm kind " + std::to_string(args.kind) + " is unknown");
-  }
-  check.activation_like(args.x, "x", args.x);
-  const std::int64_t length = plugin::row_length(args.x);
-  check.parameters(args.weight, "weight", length);
-  check.parameters(args.bias, "bias", length);
-  check.activation_like(args.out, "out", args.x);
-}
 
 template <class Real>
 void run(const Call&, const bp_norm_args& args) {

@@ -1,17 +1,18 @@
-// The ops. Each has a file part with three functions, side by side:
-//   check             whether types and shapes are right; throws plugin::Failure
-//   workspace_bytes   what `run` will take from its workspace, for checked arguments
-//   run<Real>         the op itself, Real being float or double, for checked arguments; it still looks at memory and
-//   ids
+// The ops. Each has two functions, side by side; the SDK's `check` has seen the types and shapes before:
+//   workspace_bytes   what `run` will take from its workspace
+//   run<Real>         the op itself, Real being float or double; it still looks at memory and ids
 #pragma once
 
 #include <cstdint>
 
-#include "backends/cpu/check.h"
-#include "backends/cpu/workspace.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
 namespace backplane::cpu {
+
+using plugin::Check;
+using plugin::Parameters;
+using plugin::View;
+using plugin::Workspace;
 
 // What `run` gets beside the arguments.
 struct Call {
@@ -21,26 +22,6 @@ struct Call {
 
 // FILL, which shares its arguments with SCALE and SOFTCAP.
 void fill(const bp_scalar_args& args);
-
-void check(Check&, const bp_embed_args&);
-void check(Check&, const bp_norm_args&);
-void check(Check&, const bp_linear_args&);
-void check(Check&, const bp_rope_args&);
-void check(Check&, const bp_kv_write_args&);
-void check(Check&, const bp_attention_args&);
-void check(Check&, const bp_activation_args&);
-void check(Check&, const bp_glu_args&);
-void check(Check&, const bp_binary_args&);
-void check(Check&, const bp_scalar_args&);
-void check(Check&, const bp_gather_args&);
-void check(Check&, const bp_unary_args&);
-void check(Check&, const bp_topk_args&);
-void check(Check&, const bp_sample_args&);
-void check(Check&, const bp_advance_args&);
-void check(Check&, const bp_add_norm_args&);
-void check(Check&, const bp_qkv_args&);
-void check(Check&, const bp_gateup_args&);
-void check(Check&, const bp_head_argmax_args&);
 
 template <class Args>
 std::uint64_t workspace_bytes(const Check&, const Args&) {

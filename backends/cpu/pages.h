@@ -1,11 +1,10 @@
-// The canonical KV cache of one layer, and the step descriptor that says who owns which page.
+// The canonical KV cache of one layer.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
-#include "backends/cpu/check.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
 namespace backplane::cpu {
@@ -37,12 +36,5 @@ class Pages {
   bp_tensor tensor_;
   std::byte* data_ = nullptr;
 };
-
-// What KV_WRITE and attention both ask of kv, pages and group.
-void check_cache(const Check& check, bp_kv kv, const bp_step* step, const bp_tensor& k_pages, const bp_tensor& v_pages,
-                 std::uint32_t group);
-
-// A copy of the step with all members that this header has.
-bp_step step_of(const bp_step* step);
 
 }  // namespace backplane::cpu

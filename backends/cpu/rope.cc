@@ -2,21 +2,8 @@
 #include <cmath>
 
 #include "backends/cpu/ops.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
-
-void check(Check& check, const bp_rope_args& args) {
-  check.activation(args.x, "x", {Check::kAny, Check::kAny, Check::kAny});
-  if (args.n_dims % 2 != 0 || args.n_dims > args.x.shape[2]) {
-    check.invalid("n_dims is " + std::to_string(args.n_dims) + " for heads of " + std::to_string(args.x.shape[2]));
-  }
-  if (args.interleaved > 1) plugin::refuse("interleaved is neither 0 nor 1");
-  check.exact(args.pos, "pos", BP_TYPE_I32, {args.x.shape[0]});
-  check.exact(args.row, "row", BP_TYPE_I32, {args.x.shape[0]});
-  check.exact(args.inv_freq, "inv_freq", BP_TYPE_F64, {Check::kAny, args.n_dims / 2});
-  check.exact(args.scale, "scale", BP_TYPE_F64, {args.inv_freq.shape[0]});
-}
 
 template <class Real>
 void run(const Call&, const bp_rope_args& args) {

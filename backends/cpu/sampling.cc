@@ -5,7 +5,6 @@
 
 #include "backends/cpu/ops.h"
 #include "backends/cpu/philox.h"
-#include "backends/cpu/view.h"
 
 namespace backplane::cpu {
 namespace {
@@ -29,21 +28,7 @@ void rank(const Real* x, std::int64_t n, std::int64_t k, std::int32_t* order) {
   std::partial_sort(order, order + k, order + n, Better<Real>{x});
 }
 
-void check_vocabulary(const Check& check, const bp_tensor& x) {
-  if (x.shape[1] > INT32_MAX) check.invalid("rows are longer than an id can count");
-}
-
 }  // namespace
-
-void check(Check& check, const bp_topk_args& args) {
-  check.activation(args.x, "x", {Check::kAny, Check::kAny});
-  check_vocabulary(check, args.x);
-  check.exact(args.ids, "ids", BP_TYPE_I32, {args.x.shape[0], Check::kAny});
-  check.activation(args.values, "values", {args.x.shape[0], args.ids.shape[1]});
-  if (args.ids.shape[1] > args.x.shape[1]) {
-    check.invalid("k is " + std::to_string(args.ids.shape[1]) + " of " + std::to_string(args.x.shape[1]) + " values");
-  }
-}
 
 // For each worker: an index for each value.
 std::uint64_t workspace_bytes(const Check&, const bp_topk_args& args) {
@@ -70,19 +55,6 @@ void run(const Call& call, const bp_topk_args& args) {
       }
     }
   });
-}
-
-void check(Check& check, const bp_sample_args& args) {
-  check.activation(args.logits, "logits", {Check::kAny, Check::kAny});
-  check_vocabulary(check, args.logits);
-  const std::int64_t rows = args.logits.shape[0];
-  check.exact(args.temperature, "temperature", BP_TYPE_F64, {rows});
-  check.exact(args.top_p, "top_p", BP_TYPE_F64, {rows});
-  check.exact(args.min_p, "min_p", BP_TYPE_F64, {rows});
-  check.exact(args.top_k, "top_k", BP_TYPE_I32, {rows});
-  check.exact(args.seed, "seed", BP_TYPE_U64, {rows});
-  check.exact(args.counter, "counter", BP_TYPE_U64, {rows});
-  check.exact(args.ids, "ids", BP_TYPE_I32, {rows});
 }
 
 namespace {

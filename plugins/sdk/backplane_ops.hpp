@@ -144,4 +144,62 @@ decltype(auto) visit_args(std::uint32_t code, const void* args, Visitor&& visito
   }
 }
 
+// ---- What an op may use
+
+// Whether an op reads or writes KV pages.
+constexpr bool uses_cache(std::uint32_t code) noexcept {
+  return code == BP_OP_KV_WRITE || code == BP_OP_ATTN_PREFILL || code == BP_OP_ATTN_DECODE ||
+         code == BP_OP_QKV_ROPE_WRITE;
+}
+
+namespace op_features {
+
+constexpr std::uint64_t kActivations = BP_FEATURE_GELU_ERF | BP_FEATURE_GELU_TANH | BP_FEATURE_SILU | BP_FEATURE_RELU;
+constexpr std::uint64_t kNorm =
+    BP_FEATURE_BIAS | BP_FEATURE_NORM_LAYER | BP_FEATURE_NORM_NO_WEIGHT | BP_FEATURE_NORM_UNIT_OFFSET;
+constexpr std::uint64_t kLinear = BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED;
+constexpr std::uint64_t kRope = BP_FEATURE_ROPE_INTERLEAVED | BP_FEATURE_ROPE_PARTIAL;
+
+constexpr std::uint64_t of(std::uint32_t code) noexcept {
+  switch (code) {
+    case BP_OP_EMBED:
+      return BP_FEATURE_TRANSPOSED;
+    case BP_OP_NORM:
+      return kNorm;
+    case BP_OP_LINEAR:
+    case BP_OP_HEAD_ARGMAX:
+      return kLinear;
+    case BP_OP_LINEAR_ADD:
+      return kLinear | BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA;
+    case BP_OP_ROPE:
+      return kRope;
+    case BP_OP_KV_WRITE:
+      return BP_FEATURE_KV_CANONICAL | BP_FEATURE_ATTN_VALUE_DIM;
+    case BP_OP_ATTN_PREFILL:
+    case BP_OP_ATTN_DECODE:
+      return BP_FEATURE_KV_CANONICAL | BP_FEATURE_ATTN_WINDOW | BP_FEATURE_ATTN_SOFTCAP | BP_FEATURE_ATTN_SINKS |
+             BP_FEATURE_ATTN_VALUE_DIM;
+    case BP_OP_ACT:
+    case BP_OP_GLU:
+      return kActivations;
+    case BP_OP_ADD:
+    case BP_OP_MUL:
+      return BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA;
+    case BP_OP_ADD_NORM:
+      return kNorm | BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA;
+    case BP_OP_QKV_ROPE_WRITE:
+      return kLinear | kNorm | kRope | BP_FEATURE_QK_NORM | BP_FEATURE_NO_ROPE | BP_FEATURE_KV_CANONICAL |
+             BP_FEATURE_ATTN_VALUE_DIM;
+    case BP_OP_GATEUP_GLU:
+      return kLinear | kActivations;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace op_features
+
+// All BP_FEATURE_* that this header has for an op: a plugin that honors them all answers so in bp_support.features.
+constexpr std::uint64_t features_of(std::uint32_t code) noexcept { return BP_FEATURE_STRIDED | op_features::of(code); }
+
 }  // namespace backplane::plugin

@@ -1,4 +1,4 @@
-#include "backends/cpu/view.h"
+#include "backends/cpu/matrix.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,13 +1,17 @@
-// Tensors as C++ sees them, checked against their buffers when they are made.
+// Tensors in host memory as C++ sees them, checked against their buffers when they are made. SPDX-License-Identifier:
+// MIT
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
-#include "plugins/sdk/backplane_plugin.hpp"
+#include "backplane_call.hpp"
+#include "backplane_host_memory.hpp"
+#include "backplane_tensor.hpp"
 
-namespace backplane::cpu {
+namespace backplane::plugin {
 
 // A tensor of elements T (const for what is only read) whose innermost dimension is contiguous. Making one throws
 // BP_INVALID when the tensor doesn't lie inside its buffer, isn't aligned, or has another type than T.
@@ -15,17 +19,17 @@ template <class T>
 class View {
  public:
   View(const bp_tensor& tensor, const char* name) : tensor_(tensor) {
-    if (plugin::is_empty(tensor)) return;
+    if (is_empty(tensor)) return;
     try {
-      data_ = reinterpret_cast<Byte*>(plugin::data_of<T>(tensor));
+      data_ = reinterpret_cast<Byte*>(data_of<T>(tensor));
       check_strides();
-    } catch (const plugin::Failure& failure) {
-      throw plugin::Failure(failure.status(), std::string(name) + ": " + failure.what());
+    } catch (const Failure& failure) {
+      throw Failure(failure.status(), std::string(name) + ": " + failure.what());
     }
   }
 
-  std::int64_t rows() const { return plugin::row_count(tensor_); }
-  std::int64_t columns() const { return plugin::row_length(tensor_); }
+  std::int64_t rows() const { return row_count(tensor_); }
+  std::int64_t columns() const { return row_length(tensor_); }
   std::int64_t shape(int dimension) const { return tensor_.shape[dimension]; }
 
   // A row of the innermost dimension: by one index for each of the others, or by its number in row-major order.
@@ -50,11 +54,11 @@ class View {
   T* pointer(std::int64_t offset) const { return reinterpret_cast<T*>(data_ + offset); }
 
   void check_strides() const {
-    plugin::require(plugin::has_contiguous_rows(tensor_), "the elements of a row have gaps");
+    require(has_contiguous_rows(tensor_), "the elements of a row have gaps");
     for (std::uint32_t i = 0; i + 1 < tensor_.rank; ++i) {
       if (tensor_.shape[i] == 1) continue;
-      plugin::require(tensor_.stride[i] % static_cast<std::int64_t>(alignof(T)) == 0, "rows are not aligned");
-      plugin::require(std::is_const_v<T> || tensor_.stride[i] != 0, "rows of a result are all the same memory");
+      require(tensor_.stride[i] % static_cast<std::int64_t>(alignof(T)) == 0, "rows are not aligned");
+      require(std::is_const_v<T> || tensor_.stride[i] != 0, "rows of a result are all the same memory");
     }
   }
 
@@ -65,7 +69,7 @@ class View {
 // Norm weights, biases and sinks: a vector of F32 or F64, or absent.
 class Parameters {
  public:
-  Parameters(const bp_tensor& tensor, const char* name) : present_(!plugin::is_absent(tensor)) {
+  Parameters(const bp_tensor& tensor, const char* name) : present_(!is_absent(tensor)) {
     if (!present_) return;
     if (tensor.type == BP_TYPE_F32) {
       singles_ = View<const float>(tensor, name).data();
@@ -86,24 +90,4 @@ class Parameters {
   const double* doubles_ = nullptr;
 };
 
-// A weight matrix [N,C] of any float or quantized type; a float one may be stored transposed.
-class Matrix {
- public:
-  Matrix(const bp_matrix& matrix, const char* name);
-
-  std::int64_t rows() const { return tensor_.shape[0]; }
-  std::int64_t columns() const { return tensor_.shape[1]; }
-
-  // Row `row` as C numbers.
-  template <class Real>
-  void read_row(std::int64_t row, Real* out) const;
-
- private:
-  template <class Real>
-  void read_scattered(const std::byte* row, Real* out) const;
-
-  bp_tensor tensor_;
-  const std::byte* data_ = nullptr;
-};
-
-}  // namespace backplane::cpu
+}  // namespace backplane::plugin

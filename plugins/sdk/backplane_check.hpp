@@ -1,0 +1,163 @@
+// Whether arguments make sense: the same questions for `supports`, which knows types and shapes only, and for `run`.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "backplane_call.hpp"
+#include "backplane_tensor.hpp"
+
+namespace backplane::plugin {
+namespace check_text {
+
+constexpr std::uint64_t kMostElements = std::uint64_t{1} << 60;  // so that products of sizes are no worry later
+
+inline std::string type_name(bp_type type) {
+  if (type == BP_TYPE_NONE) return "nothing";
+  const TypeInfo info = type_info(type);
+  return info.block_elements != 0 ? info.name : "type " + std::to_string(type);
+}
+
+inline std::string shape_text(const std::int64_t* sizes, std::size_t rank) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (i > 0) text += ',';
+    text += sizes[i] == -1 ? "any" : std::to_string(sizes[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace check_text
+
+// Functions throw BP_UNSUPPORTED for a type that the device doesn't take and BP_INVALID for what contradicts the
+// header. The reason names the tensor.
+class Check {
+ public:
+  static constexpr std::int64_t kAny = -1;  // in a shape: whatever it is
+
+  Check(std::uint32_t op_code, bp_type real_type, bool runs, bool has_cache = false)
+      : code(op_code), real(real_type), running(runs), owns_cache(has_cache) {}
+
+  const std::uint32_t code;  // BP_OP_*
+  const bp_type real;        // F32 or F64: what the device computes in
+  const bool running;        // memory is there, and activations have the device's type
+  const bool owns_cache;     // the device has KV caches in a layout of its own
+  bool must_cast = false;    // set while planning, when activations were asked for in another type
+
+  // An activation tensor of that shape.
+  void activation(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape);
+  // The same with the shape of another tensor, whatever it is.
+  void activation_like(const bp_tensor& tensor, const char* name, const bp_tensor& like);
+  // A tensor of one type and shape.
+  void exact(const bp_tensor& tensor, const char* name, bp_type type, std::initializer_list<std::int64_t> shape) const;
+  // An optional vector in F32 or in the device's type.
+  void parameters(const bp_tensor& tensor, const char* name, std::int64_t length) const;
+  // A weight matrix.
+  void matrix(const bp_matrix& matrix, const char* name, std::int64_t rows, std::int64_t columns) const;
+  // KV pages of a canonical cache: [P,S,heads,dim].
+  void pages(const bp_tensor& tensor, const char* name, std::int64_t heads, std::int64_t dim) const;
+  void shape(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const;
+  void same_shape(const bp_tensor& tensor, const char* name, const bp_tensor& like) const;
+  // Known type, rank 1 to 4, no negative size, whole blocks.
+  void well_formed(const bp_tensor& tensor, const char* name) const;
+
+  [[noreturn]] void invalid(const std::string& text) const { throw Failure(BP_INVALID, text); }
+
+ private:
+  void activation_type(const bp_tensor& tensor, const char* name);
+};
+
+inline void Check::well_formed(const bp_tensor& tensor, const char* name) const {
+  const std::string label = name;
+  if (is_absent(tensor)) invalid(label + " is absent");
+  const TypeInfo info = type_info(tensor.type);
+  if (info.block_elements == 0) refuse(label + " has the unknown " + check_text::type_name(tensor.type));
+  if (tensor.rank < 1 || tensor.rank > 4) invalid(label + " has rank " + std::to_string(tensor.rank));
+  if (!is_well_formed(tensor)) invalid(label + " has a negative size");
+  const auto elements = element_count(tensor);
+  if (!elements || *elements > check_text::kMostElements) invalid(label + " has too many elements");
+  if (row_length(tensor) % info.block_elements != 0) {
+    invalid(label + " has rows of " + std::to_string(row_length(tensor)) + ", not whole blocks of " + info.name);
+  }
+}
+
+inline void Check::shape(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const {
+  well_formed(tensor, name);
+  bool equal = tensor.rank == shape.size();
+  for (std::uint32_t i = 0; equal && i < tensor.rank; ++i) {
+    const std::int64_t wanted = shape.begin()[i];
+    equal = wanted == kAny || wanted == tensor.shape[i];
+  }
+  if (!equal) {
+    invalid(std::string(name) + " has shape " + check_text::shape_text(tensor.shape, tensor.rank) + " instead of " +
+            check_text::shape_text(shape.begin(), shape.size()));
+  }
+}
+
+inline void Check::same_shape(const bp_tensor& tensor, const char* name, const bp_tensor& like) const {
+  well_formed(tensor, name);
+  bool equal = tensor.rank == like.rank;
+  for (std::uint32_t i = 0; equal && i < tensor.rank; ++i) equal = tensor.shape[i] == like.shape[i];
+  if (!equal) {
+    invalid(std::string(name) + " has shape " + check_text::shape_text(tensor.shape, tensor.rank) + " instead of " +
+            check_text::shape_text(like.shape, like.rank));
+  }
+}
+
+inline void Check::activation_type(const bp_tensor& tensor, const char* name) {
+  if (tensor.type == real) return;
+  if (running || !is_float(tensor.type)) {
+    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + "; activations are " +
+           check_text::type_name(real));
+  }
+  must_cast = true;
+}
+
+inline void Check::activation(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> sizes) {
+  shape(tensor, name, sizes);
+  activation_type(tensor, name);
+}
+
+inline void Check::activation_like(const bp_tensor& tensor, const char* name, const bp_tensor& like) {
+  same_shape(tensor, name, like);
+  activation_type(tensor, name);
+}
+
+inline void Check::exact(const bp_tensor& tensor, const char* name, bp_type type,
+                         std::initializer_list<std::int64_t> sizes) const {
+  shape(tensor, name, sizes);
+  if (tensor.type != type) {
+    invalid(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of " +
+            check_text::type_name(type));
+  }
+}
+
+inline void Check::parameters(const bp_tensor& tensor, const char* name, std::int64_t length) const {
+  if (is_absent(tensor)) return;
+  shape(tensor, name, {length});
+  if (tensor.type != BP_TYPE_F32 && tensor.type != real) {
+    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of F32" +
+           (real == BP_TYPE_F64 ? " or F64" : ""));
+  }
+}
+
+inline void Check::matrix(const bp_matrix& matrix, const char* name, std::int64_t rows, std::int64_t columns) const {
+  const bp_tensor& tensor = matrix.tensor;
+  well_formed(tensor, name);
+  if (!is_float(tensor.type) && !is_quantized(tensor.type)) {
+    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of weights here");
+  }
+  shape(tensor, name, {rows, columns});
+}
+
+inline void Check::pages(const bp_tensor& tensor, const char* name, std::int64_t heads, std::int64_t dim) const {
+  well_formed(tensor, name);
+  if (!is_float(tensor.type)) {
+    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of a KV cache here");
+  }
+  shape(tensor, name, {kAny, kAny, heads, dim});
+}
+
+}  // namespace backplane::plugin
