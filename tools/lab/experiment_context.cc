@@ -1,6 +1,4 @@
 // The time of a decode step against the length of the context.
-#include <algorithm>
-
 #include "core/engine/session.h"
 #include "tools/lab/experiments.h"
 #include "tools/lab/statistics.h"
@@ -17,9 +15,8 @@ struct Measured {
 Json length_json(const Setup& setup, const Measured& measured, double context, std::uint64_t past) {
   const Work work = setup.work.of({.past = past, .tokens = 1, .rows = 1});
   return {{"context", figure(context)},
-          {"seconds", figure(median(measured.seconds))},
-          {"fastest_s", figure(*std::min_element(measured.seconds.begin(), measured.seconds.end()))},
-          {"slowest_s", figure(*std::max_element(measured.seconds.begin(), measured.seconds.end()))},
+          {"seconds", figure(fastest(measured.seconds))},
+          {"median_s", figure(median(measured.seconds))},
           {"attention_flops", figure(setup.work.attention_flops(past, 1))},
           {"flops", figure(work.flops)},
           {"bytes", figure(work.bytes)}};
@@ -55,7 +52,7 @@ Json run_context(const Setup& setup, const ContextSizes& sizes) {
   for (const Measured& measured : measure(setup, sizes)) {
     // The steps see length + 1, length + 2, ... tokens; the middle one stands for them.
     const double context = measured.length + (sizes.steps + 1) / 2.0;
-    points.emplace_back(context, median(measured.seconds));
+    points.emplace_back(context, fastest(measured.seconds));
     lengths.push_back(length_json(setup, measured, context, measured.length + sizes.steps / 2));
   }
   return {{"steps_at_each", 2 * sizes.steps},

@@ -64,9 +64,8 @@ Rows replies(const Setup& setup, const PaddingSizes& sizes, const Rows& rows, co
 Json batch_json(const engine::StepRecord& step, const std::vector<double>& seconds, double flops) {
   return {{"computed_tokens", step.tokens},
           {"sequences", step.sequences},
-          {"seconds", figure(median(seconds))},
-          {"fastest_s", figure(*std::min_element(seconds.begin(), seconds.end()))},
-          {"slowest_s", figure(*std::max_element(seconds.begin(), seconds.end()))},
+          {"seconds", figure(fastest(seconds))},
+          {"median_s", figure(median(seconds))},
           {"flops", figure(flops)}};
 }
 

@@ -28,29 +28,32 @@ std::vector<double> decode_seconds(const engine::Generation& done) {
 
 }  // namespace
 
+// All lengths in turn, and that again and again: what disturbs the machine for a while spoils one time of each only.
 Json run_phases(const Setup& setup, const PhaseSizes& sizes) {
   engine::Engine engine(setup.model, measuring(1, setup.room));
+  std::vector<std::vector<double>> first(sizes.prompts.size());
+  std::vector<double> further;
   std::uint64_t run = 0;
-  const std::uint64_t runs = sizes.prompts.size() * sizes.repeats;
-  Json prefill = Json::array(), decode;
-  for (const std::uint32_t prompt : sizes.prompts) {
-    const bool last = prompt == sizes.prompts.back();
-    std::vector<double> first, further;
-    for (std::uint32_t i = 0; i < sizes.repeats; ++i) {
-      setup.progress(run++, runs);
-      const std::uint32_t decodes = last && i + 1 == sizes.repeats ? sizes.decodes : 0;
-      const engine::Generation done = generate_greedy(engine, setup.prompts.ids(prompt), 1 + decodes);
-      first.push_back(done.prefill_s);
-      further = decode_seconds(done);
+  for (std::uint32_t i = 0; i < sizes.repeats; ++i) {
+    for (std::size_t j = 0; j < sizes.prompts.size(); ++j) {
+      setup.progress(run++, sizes.prompts.size() * sizes.repeats);
+      const bool last = i + 1 == sizes.repeats && j + 1 == sizes.prompts.size();
+      const engine::Generation done =
+          generate_greedy(engine, setup.prompts.ids(sizes.prompts[j]), 1 + (last ? sizes.decodes : 0));
+      first[j].push_back(done.prefill_s);
+      if (last) further = decode_seconds(done);
     }
-    Json row = {{"tokens", prompt}};
-    row.update(phase_json(setup.work.of({.past = 0, .tokens = prompt, .rows = 1}), median(first), prompt));
-    prefill.push_back(std::move(row));
-    if (!last) continue;
-    const std::uint64_t middle = prompt + sizes.decodes / 2;  // of the contexts that the steps had
-    decode = {{"steps", further.size()}, {"context", middle}};
-    decode.update(phase_json(setup.work.of({.past = middle, .tokens = 1, .rows = 1}), median(further), 1));
   }
+  Json prefill = Json::array();
+  for (std::size_t j = 0; j < sizes.prompts.size(); ++j) {
+    const std::uint32_t prompt = sizes.prompts[j];
+    Json row = {{"tokens", prompt}};
+    row.update(phase_json(setup.work.of({.past = 0, .tokens = prompt, .rows = 1}), fastest(first[j]), prompt));
+    prefill.push_back(std::move(row));
+  }
+  const std::uint64_t middle = sizes.prompts.back() + sizes.decodes / 2;  // of the contexts that the steps had
+  Json decode = {{"steps", further.size()}, {"context", middle}};
+  decode.update(phase_json(setup.work.of({.past = middle, .tokens = 1, .rows = 1}), fastest(further), 1));
   return {{"repeats", sizes.repeats}, {"prefill", std::move(prefill)}, {"decode", std::move(decode)}};
 }
 

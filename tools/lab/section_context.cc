@@ -11,13 +11,12 @@ LineChart steps_chart(const Json& data) {
                   .y_label = "time of a decode step",
                   .x_text = plain_text,
                   .y_text = seconds_text};
-  Series range{.name = "fastest and slowest", .color = Color::kMuted, .mark = Mark::kDots},
-      measured{.name = "median", .mark = Mark::kDots},
+  Series middle{.name = "median step", .color = Color::kMuted, .mark = Mark::kDots},
+      measured{.name = "fastest step", .mark = Mark::kDots},
       fitted{.name = "fitted line", .color = Color::kSecond, .mark = Mark::kGuide};
   for (const Json& row : data["lengths"]) {
     const double context = value_of(row["context"]);
-    range.points.emplace_back(context, value_of(row["fastest_s"]));
-    range.points.emplace_back(context, value_of(row["slowest_s"]));
+    middle.points.emplace_back(context, value_of(row["median_s"]));
     measured.points.emplace_back(context, value_of(row["seconds"]));
   }
   if (const Json& fit = data["fit"]; !fit.is_null()) {
@@ -26,7 +25,7 @@ LineChart steps_chart(const Json& data) {
       fitted.points.emplace_back(x, intercept + slope * x);
     }
   }
-  chart.series = {std::move(range), std::move(fitted), std::move(measured)};
+  chart.series = {std::move(middle), std::move(fitted), std::move(measured)};
   return chart;
 }
 
@@ -61,19 +60,20 @@ void describe_context(const Json& data, Section& section) {
   section.method = {
       fmt::format("One text was made longer and longer, then shorter again; what the cache held of it stayed there. At "
                   "each of {}, {} "
-                  "were generated, one in each step, and the median time of a step counts. A line was fitted to the "
-                  "medians by least "
-                  "squares; R² says which part of their variation it explains (1: all points lie on it).",
+                  "were generated, one in each step, and the fastest step counts: whatever else the machine does makes "
+                  "a step slower, never faster. A line was fitted to these times by least squares; R² says which part "
+                  "of their variation it explains (1: all points lie on it).",
                   count_text(static_cast<double>(lengths.size()), "length", "lengths"),
                   count_text(value_of(data["steps_at_each"]), "token", "tokens"))};
   section.plots = {
       {"The time of a step that computes one token. The time axis begins at zero: the part below the line's "
        "left end does not depend on N.",
        steps_chart(data)}};
-  section.table = {{"tokens in the cache", "time of a step", "arithmetic", "memory traffic"}};
+  section.table = {{"tokens in the cache", "fastest step", "median step", "arithmetic", "memory traffic"}};
   for (const Json& row : lengths) {
     section.table.push_back({plain_text(value_of(row["context"])), seconds_text(value_of(row["seconds"])),
-                             flops_text(value_of(row["flops"])), bytes_text(value_of(row["bytes"]))});
+                             seconds_text(value_of(row["median_s"])), flops_text(value_of(row["flops"])),
+                             bytes_text(value_of(row["bytes"]))});
   }
   section.findings = {fmt::format("With {} tokens in the cache a step took {}, with {} it took {}.",
                                   plain_text(value_of(first["context"])), seconds_text(value_of(first["seconds"])),

@@ -37,7 +37,7 @@ void describe_logits(const Json& data, Section& section) {
   section.method = {fmt::format(
       "Prompts of {} lengths were computed with logits for every position and with logits for the last one only, by "
       "turns, "
-      "{}; medians count. The vocabulary has {}, so a row of logits takes {} on the device.",
+      "{}; the fastest counts. The vocabulary has {}, so a row of logits takes {} on the device.",
       data["lengths"].size(), count_text(value_of(data["repeats"]), "time each", "times each"),
       count_text(value_of(data["vocabulary"]), "entry", "entries"), bytes_text(value_of(data["row_bytes"])))};
   section.plots = {{"Time to compute a prompt.", time_chart(data)},

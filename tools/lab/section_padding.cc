@@ -64,9 +64,10 @@ void describe_padding(const Json& data, Section& section) {
       "thing is missing: frameworks with rectangular attention also compute the scores between real tokens and pads, "
       "and "
       "those behind the diagonal, before the mask removes them.",
-      fmt::format("Both ways took turns, {}; medians count. Then each prompt was continued in the padded batch, in the "
-                  "ragged one, and alone.",
-                  count_text(value_of(data["repeats"]), "time each", "times each"))};
+      fmt::format(
+          "Both ways took turns, {}; the fastest counts. Then each prompt was continued in the padded batch, in the "
+          "ragged one, and alone.",
+          count_text(value_of(data["repeats"]), "time each", "times each"))};
   section.plots = {
       {"The padded batch. The number behind each row is how many of its tokens are real.", batch_chart(data)},
       {"Time to compute all prompts.", time_chart(data)}};

@@ -29,7 +29,9 @@ Table table(const Json& longest, const Json& decode) {
   return {{"", fmt::format("prefill of {}", plain_text(value_of(longest["tokens"]))), "a decode step"},
           row("time", "seconds", seconds_text),
           row("time per token", "seconds_per_token", seconds_text),
+          row("arithmetic", "flops", flops_text),
           row("arithmetic per token", "flops_per_token", flops_text),
+          row("memory traffic", "bytes", bytes_text),
           row("memory traffic per token", "bytes_per_token", bytes_text),
           row("FLOP per byte", "intensity", intensity_text),
           row("arithmetic per second", "flops_per_s", flop_rate_text),
@@ -46,8 +48,9 @@ void describe_phases(const Json& data, Section& section) {
       fmt::format("A token of the reply took {} as a token of the prompt.", times_as(step, per_token, "long"));
   section.method = {
       fmt::format(
-          "Prompts of 1, 2, 4 and so on up to {} were read into an empty cache, each {}; the median time to the "
-          "first token counts. After the longest one {} more tokens were generated, one in each step.",
+          "Prompts of 1, 2, 4 and so on up to {} were read into an empty cache, each {}; the shortest time to the "
+          "first token counts. After the longest one {} more tokens were generated, one in each step, of which the "
+          "fastest counts: whatever else the machine does makes a step slower, never faster.",
           prompt, count_text(value_of(data["repeats"]), "time", "times"), plain_text(value_of(decode["steps"]))),
       "Arithmetic and memory traffic are counted, not measured. Arithmetic, with 2 FLOP (floating-point operations) "
       "for "

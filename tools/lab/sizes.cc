@@ -9,6 +9,7 @@ namespace {
 // Seconds for each experiment.
 constexpr double kCacheSeconds = 12, kPhaseSeconds = 10, kPaddingSeconds = 16, kBatchingSeconds = 18,
                  kLogitsSeconds = 10, kContextSeconds = 22;
+constexpr double kStepSeconds = 8;  // of kContextSeconds, for the steps that are measured
 constexpr std::uint32_t kCachePrompt = 16, kMostCacheTokens = 256;
 constexpr std::uint32_t kRows = 8;  // of the padded batch
 constexpr double kSlowStep = 0.02;  // seconds
@@ -87,9 +88,9 @@ LogitsSizes logits_sizes(const Speed& speed, const Room& room, bool quick) {
 }
 
 ContextSizes context_sizes(const Speed& speed, const Room& room, bool quick) {
-  ContextSizes sizes{.lengths = {}, .steps = quick ? 3u : 5u};
   if (room.context < kLeastContext) return {};
   const std::uint32_t points = quick ? 4 : 8;
+  ContextSizes sizes{.lengths = {}, .steps = quick ? 3u : whole(kStepSeconds / (2 * points * speed.step_s), 3, 10)};
   const double budget = (kContextSeconds - 2 * points * sizes.steps * speed.step_s) / speed.token_s;
   const double most = std::min(quick ? 32.0 : 4096.0, static_cast<double>(room.context)) - sizes.steps;
   const std::uint32_t longest = whole(budget, 16, most);

@@ -42,6 +42,7 @@ TEST(Statistics, FindsQuantiles) {
   EXPECT_EQ(median(values), 2.5);
   EXPECT_EQ(quantile(values, 0), 1);
   EXPECT_EQ(quantile(values, 1), 4);
+  EXPECT_EQ(fastest(values), 1);
   EXPECT_NEAR(quantile(values, 0.9), 3.7, 1e-12);
   EXPECT_EQ(median(std::vector<double>{7}), 7);
 }
