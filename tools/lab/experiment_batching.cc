@@ -11,8 +11,9 @@ namespace {
 constexpr std::size_t kMostSamples = 400;  // of the occupancy, in the report
 
 Json latency_json(const std::vector<double>& seconds) {
-  return {{"median", figure(median(seconds))},
-          {"p90", figure(quantile(seconds, 0.9))},
+  return {{"p50", figure(median(seconds))},
+          {"p95", figure(quantile(seconds, 0.95))},
+          {"p99", figure(quantile(seconds, 0.99))},
           {"worst", figure(*std::max_element(seconds.begin(), seconds.end()))}};
 }
 

@@ -29,6 +29,8 @@ constexpr std::pair<const char*, const char*> kTerms[] = {
     {"Pad",
      "A filler token that makes a short prompt as long as others. A mask, 1 for tokens and 0 for pads, keeps "
      "everybody from looking at it."},
+    {"p50, p95, p99",
+     "Percentiles. A p95 of 2 s: 95 of 100 requests had what they waited for within 2 s. p50 is the median."},
     {"FLOP",
      "A floating-point operation: one addition or multiplication. MFLOP is a million, GFLOP a billion of them."}};
 

@@ -18,6 +18,8 @@ constexpr std::array<Way, 3> kWays = {{{"none", "no batching", Color::kMuted},
                                        {"static", "static batching", Color::kSecond},
                                        {"continuous", "continuous batching", Color::kFirst}}};
 
+constexpr double kFewRequests = 40;  // 5% of them are one or two
+
 LineChart occupancy_chart(const Json& data, const Way& way) {
   LineChart chart{.title = fmt::format("sequences in a step over time, {}", way.name),
                   .x_label = "time since the first arrival",
@@ -79,10 +81,12 @@ Table table(const Json& data) {
   add("generated tokens per second", plain_text, [](const Json& way) { return way["tokens_per_s"]; });
   add("steps", plain_text, [](const Json& way) { return way["steps"]; });
   add("sequences in a step, on average", plain_text, [](const Json& way) { return way["mean_occupancy"]; });
-  add("time to first token, median", seconds_text, [](const Json& way) { return way["first_token_s"]["median"]; });
-  add("90% have it within", seconds_text, [](const Json& way) { return way["first_token_s"]["p90"]; });
-  add("time to the end, median", seconds_text, [](const Json& way) { return way["total_s"]["median"]; });
-  add("90% have ended within", seconds_text, [](const Json& way) { return way["total_s"]["p90"]; });
+  add("time to first token, p50", seconds_text, [](const Json& way) { return way["first_token_s"]["p50"]; });
+  add("time to first token, p95", seconds_text, [](const Json& way) { return way["first_token_s"]["p95"]; });
+  add("time to first token, p99", seconds_text, [](const Json& way) { return way["first_token_s"]["p99"]; });
+  add("time to the end, p50", seconds_text, [](const Json& way) { return way["total_s"]["p50"]; });
+  add("time to the end, p95", seconds_text, [](const Json& way) { return way["total_s"]["p95"]; });
+  add("time to the end, p99", seconds_text, [](const Json& way) { return way["total_s"]["p99"]; });
   return rows;
 }
 
@@ -102,7 +106,10 @@ std::string comparison(const Json& data) {
 std::vector<std::string> findings(const Json& data) {
   const Json &none = data["none"], &fixed = data["static"], &continuous = data["continuous"];
   const auto rate = [](const Json& way) { return value_of(way["tokens_per_s"]); };
-  const auto middle = [](const Json& way, const char* key) { return seconds_text(value_of(way[key]["median"])); };
+  const auto within = [&](const char* key, const char* part) {
+    return fmt::format("{}, {} and {}", seconds_text(value_of(none[key][part])),
+                       seconds_text(value_of(fixed[key][part])), seconds_text(value_of(continuous[key][part])));
+  };
   const std::string requests = count_text(static_cast<double>(data["requests"].size()), "request", "requests");
   std::vector<std::string> out;
   out.push_back(
@@ -120,17 +127,20 @@ std::vector<std::string> findings(const Json& data) {
                   "of {} that there was room for.",
                   plain_text(value_of(fixed["mean_occupancy"])), plain_text(value_of(continuous["mean_occupancy"])),
                   plain_text(value_of(data["seats"]))));
-  out.push_back(fmt::format(
-      "Half of the requests had their first token within {} of arriving without batching, {} with static and {} with "
-      "continuous batching. Half of them were finished within {}, {} and {}.",
-      middle(none, "first_token_s"), middle(fixed, "first_token_s"), middle(continuous, "first_token_s"),
-      middle(none, "total_s"), middle(fixed, "total_s"), middle(continuous, "total_s")));
+  out.push_back(
+      fmt::format("Without batching, with static and with continuous batching, half of the requests had their first "
+                  "token within {} of arriving, and 95 of 100 within {}.",
+                  within("first_token_s", "p50"), within("first_token_s", "p95")));
+  out.push_back(fmt::format("Half of the requests had ended within {}, and 95 of 100 within {}.",
+                            within("total_s", "p50"), within("total_s", "p95")));
   return out;
 }
 
 }  // namespace
 
 void describe_batching(const Json& data, Section& section) {
+  const auto count = static_cast<double>(data["requests"].size());
+  const std::string requests = count_text(count, "request", "requests");
   section.headline = comparison(data);
   section.method = {
       fmt::format(
@@ -138,8 +148,7 @@ void describe_batching(const Json& data, Section& section) {
           "arrival. Static batching: those who wait, at most {}, begin together; the next ones begin when the "
           "last of them has ended. Continuous batching: at most {} at a time, too, but whoever waits takes a seat "
           "as soon as one is free, between any two steps.",
-          count_text(static_cast<double>(data["requests"].size()), "request", "requests"),
-          data["trace"].get<std::string>(),
+          requests, data["trace"].get<std::string>(),
           count_text(value_of(data["prompt_tokens"]), "prompt token", "prompt tokens"),
           count_text(value_of(data["generated_tokens"]), "generated token", "generated tokens"),
           count_text(value_of(data["seats"]), "request", "requests"), plain_text(value_of(data["seats"]))),
@@ -152,7 +161,8 @@ void describe_batching(const Json& data, Section& section) {
           plain_text(value_of(data["prompt_scale"])), plain_text(value_of(data["reply_scale"])),
           plain_text(value_of(data["time_scale"])), seconds_text(value_of(data["requests"].back()["arrival_s"])),
           seconds_text(value_of(data["none"]["busy_s"])))};
-  section.plots.push_back({"Throughput.", throughput_chart(data)});
+  section.plots.push_back(
+      {"Throughput: generated tokens per second, of all requests together.", throughput_chart(data)});
   const char* const captions[] = {
       "No batching: one sequence in every step, whoever waits.",
       "Static batching: seats of requests that have ended stay empty until the batch is over.",
@@ -174,7 +184,8 @@ void describe_batching(const Json& data, Section& section) {
       "further, as simple implementations do.",
       "What a larger batch gains depends on the device: one that waits for memory in decode gains most, because all "
       "sequences share one reading of the matrices.",
-      "With few requests the slowest ones say little; percentiles above 90 would say nothing. Each way ran once."};
+      fmt::format("Each way ran once, with {}.{}", requests,
+                  count <= kFewRequests ? " So few that one or two slow ones decide p95 and p99." : "")};
 }
 
 }  // namespace backplane::lab
