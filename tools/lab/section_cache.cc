@@ -75,6 +75,25 @@ std::string time_finding(const Json& data) {
   return text;
 }
 
+// What of the total's growth can be seen without a formula: a straight line's second half takes as long as its first.
+std::string halves_finding(const Json& data) {
+  const Json& steps = data["steps"];
+  const std::size_t half = (steps.size() - 1) / 2;  // without the first one, which reads the prompt
+  if (half == 0) return "There are too few tokens to compare the halves of the reply.";
+  const auto ratio = [&](const char* key) {
+    double sums[2] = {0, 0};
+    for (std::size_t i = 0; i < 2 * half; ++i) sums[i / half] += value_of(steps[steps.size() - 2 * half + i][key]);
+    return times_as(sums[1], sums[0], "long");
+  };
+  return fmt::format(
+      "The second half of the reply took {} as the first half without the cache, and {} with it. Where both halves "
+      "take "
+      "the same time, the total is a straight line: it grows with the length. Where the second one takes longer, the "
+      "line bends upwards: a step that computes the whole text again takes longer every time, and the total grows with "
+      "the square of the length in the end.",
+      ratio("without_s"), ratio("with_s"));
+}
+
 }  // namespace
 
 void describe_cache(const Json& data, Section& section) {
@@ -120,9 +139,7 @@ void describe_cache(const Json& data, Section& section) {
       time_finding(data),
       fmt::format("Growth without the cache: {}.", fit_text(without["fit"], "each token in the text")),
       fmt::format("Growth with the cache, after the prompt: {}.", fit_text(with["fit"], "each token in the text")),
-      "A time per token that grows with the length makes a total that grows with its square; a time per token that "
-      "stays "
-      "level makes a total that grows with the length only."};
+      halves_finding(data)};
   section.caveats = {
       "Each way ran once. Single points that stick out come from whatever else the machine was doing.",
       "The lengths were chosen so that the slower way ends in reasonable time; the longer the text, the larger the "
