@@ -9,6 +9,8 @@
 namespace backplane::lab {
 namespace {
 
+constexpr std::string_view kNoBreak = "\u00a0";
+
 std::string text_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_null() || (value.is_array() && value.empty())) return "none";
@@ -54,9 +56,23 @@ void collect(const std::string& prefix, const Json& object, std::string& single,
   }
 }
 
+// A number and its unit stay on one line: the space between them becomes one that doesn't break.
+std::string unbroken(std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto unit = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c & 0x80) != 0; };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool between = text[i] == ' ' && i > 0 && i + 1 < text.size() && digit(text[i - 1]) && unit(text[i + 1]);
+    out += between ? kNoBreak : text.substr(i, 1);
+  }
+  return out;
+}
+
 }  // namespace
 
-std::string prose(std::string_view text) {
+std::string prose(std::string_view source) {
+  const std::string whole = unbroken(source);
+  std::string_view text = whole;
   std::string out;
   while (true) {
     const std::size_t open = text.find('`');

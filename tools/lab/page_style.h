@@ -8,12 +8,12 @@ inline constexpr const char* kPageStyle = R"(
 :root {
   color-scheme: light dark;
   --back: #fbfbf9; --card: #ffffff; --ink: #1c1c21; --soft: #585865; --line: #e2e2dd; --base: #8b8b96;
-  --c0: #2358c9; --c1: #c24e06; --c2: #0b7566; --c3: #9393a0; --note: #fff6df;
+  --c0: #2358c9; --c1: #c24e06; --c2: #0b7566; --c3: #82828f; --note: #fff6df;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --back: #141518; --card: #1c1d21; --ink: #e9e9ec; --soft: #a9aab4; --line: #313339; --base: #74767f;
-    --c0: #86acff; --c1: #ff9f5e; --c2: #5fd3bd; --c3: #737682; --note: #352d18;
+    --c0: #86acff; --c1: #ff9f5e; --c2: #5fd3bd; --c3: #8a8d99; --note: #352d18;
   }
 }
 * { box-sizing: border-box; }
@@ -66,12 +66,13 @@ svg rect.c0, svg .dot.c0 { fill: var(--c0); } svg rect.c1, svg .dot.c1 { fill: v
 svg rect.c2, svg .dot.c2 { fill: var(--c2); } svg rect.c3, svg .dot.c3 { fill: var(--c3); }
 .scroll { overflow-x: auto; margin: 1.1rem 0; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
+th, td { padding: .3rem 1.5rem .3rem 0; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; }
 th { font-weight: 600; }
+td { white-space: nowrap; }
 td:last-child, th:last-child { padding-right: 0; }
 tr th:first-child { text-align: left; font-weight: 400; color: var(--soft); }
 .data { font-size: .8rem; }
-.data td { max-width: 26rem; }
+.data td { max-width: 26rem; white-space: normal; }
 details { margin-top: 1.2rem; }
 @media (max-width: 780px) {
   main { padding: 1.5rem 1rem 3rem; }
@@ -82,6 +83,7 @@ details { margin-top: 1.2rem; }
   dl { display: block; }
   dd { margin-bottom: .6rem; }
   table { font-size: .84rem; }
+  th, td { padding-right: .8rem; }
 }
 )";
 
