@@ -1,5 +1,7 @@
 #include "models/shadow_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,6 +18,7 @@ namespace {
 
 // The most tokens of a sequence in a step whose ops are compared one by one: all their activations are kept.
 constexpr std::uint32_t kMostTokens = 32;
+constexpr std::uint32_t kMostFailures = 3;  // in a row, of a device that isn't lost
 
 TokenId best_of(std::span<const double> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
@@ -39,7 +42,12 @@ double kl_divergence(std::span<const double> p, std::span<const double> q) {
 
 ShadowModel::ShadowModel(std::unique_ptr<LoadedModel> primary, std::unique_ptr<LoadedModel> shadow,
                          ShadowOptions options)
-    : primary_(std::move(primary)), shadow_(std::move(shadow)), options_(options) {
+    : primary_(std::move(primary)),
+      shadow_(std::move(shadow)),
+      options_(std::move(options)),
+      record_(options_.record ? options_.record : std::make_shared<ShadowRecord>()),
+      max_step_tokens_(std::min(primary_->max_step_tokens(), shadow_->max_step_tokens())),
+      max_step_sequences_(std::min(primary_->max_step_sequences(), shadow_->max_step_sequences())) {
   if (!(options_.rate >= 0 && options_.rate <= 1)) {
     throw Error(ErrorCode::kUsage, "the rate of shadowed steps must be 0 to 1", "--shadow-rate");
   }
@@ -53,34 +61,26 @@ ShadowModel::ShadowModel(std::unique_ptr<LoadedModel> primary, std::unique_ptr<L
   }
 }
 
-std::uint32_t ShadowModel::max_step_tokens() const {
-  return std::min(primary_->max_step_tokens(), shadow_->max_step_tokens());
-}
-
-std::uint32_t ShadowModel::max_step_sequences() const {
-  return std::min(primary_->max_step_sequences(), shadow_->max_step_sequences());
-}
-
 std::int32_t ShadowModel::acquire_rope_row(std::uint64_t planned_length) {
   const std::int32_t row = primary_->acquire_rope_row(planned_length);
+  if (!shadow_) return row;
   try {
-    const std::int32_t other = shadow_->acquire_rope_row(planned_length);
-    if (other == row) return row;
-    shadow_->release_rope_row(other);
+    if (shadow_->acquire_rope_row(planned_length) == row) return row;
     throw Error(ErrorCode::kInternal, "the shadow numbers its rope tables differently");
-  } catch (...) {
-    primary_->release_rope_row(row);
-    throw;
+  } catch (const std::exception& failure) {  // its rows are not the primary's any more
+    shadow_.reset();
+    record_->add_failure(failure.what(), true);
   }
+  return row;
 }
 
 void ShadowModel::release_rope_row(std::int32_t row) noexcept {
   primary_->release_rope_row(row);
-  shadow_->release_rope_row(row);
+  if (shadow_) shadow_->release_rope_row(row);
 }
 
 bool ShadowModel::chosen(std::uint64_t step) const {
-  return !gone_ && sample::uniform(options_.seed, step) < options_.rate;
+  return shadow_ && sample::uniform(options_.seed, step) < options_.rate;
 }
 
 void ShadowModel::copy_pages(const sched::Step& step) {
@@ -99,20 +99,19 @@ engine::Logits ShadowModel::forward(const sched::Step& step) {
   const std::uint64_t number = step_++;
   engine::Logits logits = primary_->forward(step);
   {
-    const std::lock_guard lock(mutex_);
-    report_.steps = step_;
+    const std::lock_guard lock(record_->mutex_);
+    record_->report_.steps = step_;
   }
   if (!chosen(number)) return logits;
   try {
     copy_pages(step);  // with what the step has written; the shadow writes it again for itself
-    compare(step, logits, shadow_->forward(step));
+    const engine::Logits want = shadow_->forward(step);
+    failures_ = 0;
+    compare(step, logits, want);
   } catch (const std::exception& failure) {
-    gone_ = dynamic_cast<const DeviceLost*>(&failure) != nullptr;
-    const std::lock_guard lock(mutex_);
-    if (++report_.failures == 1) log(LogLevel::kWarning, "shadow", "a step could not be shadowed: {}", failure.what());
-    report_.failure = failure.what();
+    note(failure);
   }
-  return logits;
+  return std::exchange(unsure_, false) ? primary_->forward(step) : std::move(logits);
 }
 
 void ShadowModel::compare(const sched::Step& step, const engine::Logits& got, const engine::Logits& want) {
@@ -134,19 +133,31 @@ void ShadowModel::compare(const sched::Step& step, const engine::Logits& got, co
     each = {step_ - 1, step.pos[static_cast<std::size_t>(step.out_row[r])], a, b, margin, {}, 0};
     examine(step, r, each);
   }
-  const std::lock_guard lock(mutex_);
-  ++report_.sampled;
-  report_.rows += got.rows();
-  report_.ties += ties;
-  report_.disagreements += found.size();
-  report_.largest_difference = std::max(report_.largest_difference, largest);
-  report_.kl_sum += kl;
+  {
+    const std::lock_guard lock(record_->mutex_);
+    ShadowReport& report = record_->report_;
+    ++report.sampled;
+    report.rows += got.rows();
+    report.ties += ties;
+    report.largest_difference = std::max(report.largest_difference, largest);
+    report.kl_sum += kl;
+  }
+  record(std::move(found));
+}
+
+void ShadowModel::record(std::vector<Disagreement> found) {
+  const std::lock_guard lock(record_->mutex_);
+  ShadowReport& report = record_->report_;
   for (Disagreement& each : found) {
-    log(LogLevel::kWarning, "shadow", "token {} where the shadow has {} by {:.3g}; {} differs most, by {:.2g}",
-        each.got, each.want, each.margin, each.op.empty() ? "no op known" : each.op, each.error);
-    if (!each.op.empty()) ++report_.by_op[each.op];
-    report_.latest.push_back(std::move(each));
-    if (report_.latest.size() > options_.keep) report_.latest.pop_front();
+    const bool first = report.disagreements == 0;  // a faulty device would fill the log
+    log(first ? LogLevel::kWarning : LogLevel::kInfo, "shadow", "token {} where the shadow has {} by {:.3g}; {}{}",
+        each.got, each.want, each.margin,
+        each.op.empty() ? "no op known" : fmt::format("{} differs most, by {:.2g}", each.op, each.error),
+        first ? "; more are only counted" : "");
+    ++report.disagreements;
+    if (!each.op.empty()) ++report.by_op[each.op];
+    report.latest.push_back(std::move(each));
+    if (report.latest.size() > options_.keep) report.latest.pop_front();
   }
 }
 
@@ -155,15 +166,39 @@ void ShadowModel::examine(const sched::Step& step, std::uint32_t row, Disagreeme
   const auto sequence = static_cast<std::uint32_t>(after - step.q_start.begin()) - 1;
   std::vector<std::uint32_t> rows;
   const sched::Step part = part_of_step(step, sequence, sequence + 1, rows);
-  if (part.tokens() > kMostTokens) return;
-  OpDifference worst = compare_ops(*primary_, *shadow_, part);
-  out.op = std::move(worst.op);
-  out.error = worst.error;
+  if (part.tokens() > kMostTokens || !shadow_) return;
+  try {
+    OpDifference worst = compare_ops(*primary_, *shadow_, part);
+    out.op = std::move(worst.op);
+    out.error = worst.error;
+  } catch (const std::exception& failure) {  // the disagreement stays one
+    unsure_ = true;
+    note(failure);
+  }
 }
 
-ShadowReport ShadowModel::report() const {
+void ShadowModel::note(const std::exception& failure) {
+  const bool lost = dynamic_cast<const DeviceLost*>(&failure) != nullptr;
+  const bool dropped = lost || ++failures_ == kMostFailures;
+  if (dropped) shadow_.reset();
+  record_->add_failure(failure.what(), dropped);
+}
+
+ShadowReport ShadowRecord::report() const {
   const std::lock_guard lock(mutex_);
   return report_;
+}
+
+void ShadowRecord::add_failure(const std::string& text, bool dropped) {
+  const std::lock_guard lock(mutex_);
+  if (dropped) {
+    log(LogLevel::kWarning, "shadow", "{}; going on without a shadow", text);
+  } else if (report_.failures == 0) {
+    log(LogLevel::kWarning, "shadow", "a step could not be shadowed: {}", text);
+  }
+  ++report_.failures;
+  report_.failure = text;
+  report_.dropped |= dropped;
 }
 
 }  // namespace backplane::models

@@ -1,6 +1,8 @@
 // Steps that are run again elsewhere while requests are served: faults are counted by op, and harm nobody.
 #include "models/shadow_model.h"
 
+#include <algorithm>
+
 #include "core/base/log.h"
 #include "tests/unit/device/runs.h"
 
@@ -28,6 +30,25 @@ std::shared_ptr<device::Device> open_wrong() {
   return device::Device::open({&tables.tables, "wrong"}, ref.index);
 }
 
+// The cpu plugin, but that EMBED fails for so many tokens; any number of them for -1.
+std::int64_t failing_tokens = 0;
+
+bp_status embed_or_fail(bp_device device, bp_stream stream, bp_context context, const bp_op* op) {
+  const bp_device_table& cpu = *test::registry().find_device("cpu:f32").plugin->tables().device;
+  if (op->code == BP_OP_EMBED && failing_tokens != 0) {
+    const std::int64_t tokens = static_cast<const bp_embed_args*>(op->args)->ids.shape[0];
+    if (failing_tokens < 0 || tokens == failing_tokens) return BP_INTERNAL;
+  }
+  return cpu.run(device, stream, context, op);
+}
+
+std::shared_ptr<device::Device> open_failing() {
+  const plugins::DeviceRef ref = test::registry().find_device("cpu:f32");
+  test::TableSet& tables = test::changed_tables(ref.plugin->tables());
+  tables.device.run = embed_or_fail;
+  return device::Device::open({&tables.tables, "failing"}, ref.index);
+}
+
 class ShadowTest : public testing::Test {
  protected:
   ShadowTest() : path_(test::write_tiny_llama(folder_, {.layers = 3})), file_(path_) {
@@ -37,7 +58,10 @@ class ShadowTest : public testing::Test {
     options_.executor.allow = [](std::uint32_t code) { return code < BP_OP_ADD_NORM; };
     options_ = models::resolve(options_, file_.spec(), {test::open_opaque(), test::open_device("cpu:f32")});
   }
-  ~ShadowTest() override { set_log_level(LogLevel::kWarning); }
+  ~ShadowTest() override {
+    set_log_level(LogLevel::kWarning);
+    failing_tokens = 0;
+  }
 
   std::unique_ptr<models::LoadedModel> load(std::shared_ptr<device::Device> device) const {
     return models::load(file_, std::move(device), test::open_device("cpu:f32"), options_);
@@ -108,6 +132,33 @@ TEST_F(ShadowTest, ALostShadowHarmsNobody) {
   EXPECT_EQ(report.failures, 1u);
   EXPECT_LT(report.sampled, report.steps);
   EXPECT_NE(report.failure.find("opaque"), std::string::npos) << report.failure;
+}
+
+TEST_F(ShadowTest, OneThatFailsAgainAndAgainIsDropped) {
+  const std::vector<TokenId> expected = test::generate_two(*load(test::open_device("cpu:f32")));
+  const auto record = std::make_shared<models::ShadowRecord>();
+  {
+    ShadowModel model(load(test::open_device("cpu:f32")), load(open_failing()), {.rate = 1, .record = record});
+    failing_tokens = -1;
+    EXPECT_EQ(test::generate_two(model), expected);
+  }
+  const models::ShadowReport report = record->report();  // outlives the model
+  EXPECT_EQ(report.failures, 3u);
+  EXPECT_TRUE(report.dropped);
+  EXPECT_EQ(report.sampled, 0u);
+  EXPECT_GT(report.steps, 5u);
+}
+
+// Where one token of a disagreement is looked at alone, the shadow fails; where it is run with others, it doesn't.
+TEST_F(ShadowTest, ADisagreementCountsThoughTheLookAtItFails) {
+  ShadowModel model(load(open_wrong()), load(open_failing()), {.rate = 1});
+  failing_tokens = 1;
+  EXPECT_EQ(test::generate_two(model), test::generate_two(*load(open_wrong())));
+  const models::ShadowReport report = model.report();
+  EXPECT_GT(report.failures, 0u);
+  const auto unnamed = [](const models::Disagreement& each) { return each.op.empty(); };
+  EXPECT_TRUE(std::any_of(report.latest.begin(), report.latest.end(), unnamed));
+  EXPECT_EQ(report.latest.size(), report.disagreements);
 }
 
 TEST_F(ShadowTest, RefusesWhatCannotBeCompared) {
