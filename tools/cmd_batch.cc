@@ -23,6 +23,7 @@
 #include "tools/progress.h"
 #include "tools/prompt.h"
 #include "tools/serving_options.h"
+#include "tools/shadow_report.h"
 #include "tools/signals.h"
 
 namespace backplane::tools {
@@ -100,21 +101,25 @@ struct Summary {
 double per_second(std::uint64_t n, double seconds) { return seconds > 0 ? static_cast<double>(n) / seconds : 0; }
 
 Json summary_json(const Summary& done, const LoadedModel& loaded) {
-  return {{"completed", done.counts.completed},
-          {"failed", done.counts.failed},
-          {"skipped", done.counts.skipped},
-          {"kept", done.kept},
-          {"usage",
-           {{"prompt_tokens", done.counts.prompt_tokens},
-            {"completion_tokens", done.counts.completion_tokens},
-            {"total_tokens", done.counts.prompt_tokens + done.counts.completion_tokens}}},
-          {"device", loaded.device()},
-          {"context", loaded.context},
-          {"kv_tokens", loaded.kv_tokens},
-          {"steps", done.stats.steps},
-          {"preempted", done.stats.engine.preempted},
-          {"prefix_cache", {{"queried", done.stats.engine.prefix.queried}, {"found", done.stats.engine.prefix.found}}},
-          {"timings", {{"load_s", loaded.seconds}, {"run_s", done.seconds}, {"step_s", done.stats.step_seconds}}}};
+  Json out = {
+      {"completed", done.counts.completed},
+      {"failed", done.counts.failed},
+      {"skipped", done.counts.skipped},
+      {"kept", done.kept},
+      {"usage",
+       {{"prompt_tokens", done.counts.prompt_tokens},
+        {"completion_tokens", done.counts.completion_tokens},
+        {"total_tokens", done.counts.prompt_tokens + done.counts.completion_tokens}}},
+      {"device", loaded.device()},
+      {"device_at_end", loaded.device_now()},
+      {"context", loaded.context},
+      {"kv_tokens", loaded.kv_tokens},
+      {"steps", done.stats.steps},
+      {"preempted", done.stats.engine.preempted},
+      {"prefix_cache", {{"queried", done.stats.engine.prefix.queried}, {"found", done.stats.engine.prefix.found}}},
+      {"timings", {{"load_s", loaded.seconds}, {"run_s", done.seconds}, {"step_s", done.stats.step_seconds}}}};
+  if (loaded.shadow) out["shadow"] = shadow_json(*loaded.shadow);
+  return out;
 }
 
 void print_summary(const Summary& done) {
@@ -177,7 +182,7 @@ int batch(const BatchCommand& command) {
   } else if (stderr_is_terminal() || command.device.verbose || done.counts.failed > 0) {
     print_summary(done);
   }
-  if (command.device.verbose) print_ledger(*loaded.model);
+  if (command.device.verbose) print_ledger(loaded);
   return 0;
 }
 

@@ -118,6 +118,9 @@ void refuse_nonsense(const CheckOptions& options) {
     refuse("a check of a device that is lost has nothing more to say", "--failover",
            "leave it out, and check that device with --device");
   }
+  if (device.shadow || device.shadow_rate) {
+    refuse("a check compares every step already", "--shadow", "name the device to compare with by --against");
+  }
   if (!device.device) refuse("which device is to be checked?", "backplane check", "name it with --device");
   if (!options.options.empty() && device.device->find(',') != std::string::npos) {
     refuse("options are for one device", "--options", "leave them out, or check one device at a time");

@@ -101,6 +101,9 @@ lab::Progress show_progress(const LabCommand& command, const std::string& title)
 }
 
 int run_lab(const LabCommand& command) {
+  if (command.device.shadow || command.device.shadow_rate) {
+    throw Error(ErrorCode::kUsage, "a shadow's work would be measured too", "--shadow", "leave it out");
+  }
   const CatchInterrupts guard;
   if (command.out) prepare_folder(*command.out);
   std::optional<lab::Trace> trace;
@@ -133,7 +136,7 @@ int run_lab(const LabCommand& command) {
     if (!command.json) out << fmt::format("\nThe page with plots: {}\n", (folder / "lab.html").string());
   }
   out.flush();
-  if (command.device.verbose) print_ledger(*loaded.model);
+  if (command.device.verbose) print_ledger(loaded);
   return 0;
 }
 

@@ -120,7 +120,7 @@ int score_lines(const ScoreCommand& command, const OpenedModel& opened) {
   if (command.chunk) chunk = std::min(*command.chunk, longest_line(rows));
   const int status = command.together ? score_together(scorer, rows, out) : score_one_by_one(scorer, rows, chunk, out);
   out.flush();
-  if (command.device.verbose) print_ledger(*loaded.model);
+  if (command.device.verbose) print_ledger(loaded);
   return status;
 }
 
@@ -151,14 +151,15 @@ int score_text(const ScoreCommand& command, const OpenedModel& opened) {
                           {"mean_nll", result.mean_nll()},
                           {"perplexity", result.value()},
                           {"context", window},
-                          {"device", loaded.device()}})
+                          {"device", loaded.device()},
+                          {"device_at_end", loaded.device_now()}})
         << '\n';
   } else {
     out << fmt::format("perplexity {:.6g} over {} tokens (windows of {}; mean -ln p {:.6g})\n", result.value(),
                        result.tokens, window, result.mean_nll());
   }
   out.flush();
-  if (command.device.verbose) print_ledger(*loaded.model);
+  if (command.device.verbose) print_ledger(loaded);
   return 0;
 }
 

@@ -136,6 +136,7 @@ template Command& Command::option(const std::string&, double&, const std::string
 template Command& Command::option(const std::string&, std::int64_t&, const std::string&, const std::string&);
 template Command& Command::option(const std::string&, std::optional<std::string>&, const std::string&,
                                   const std::string&);
+template Command& Command::option(const std::string&, std::optional<double>&, const std::string&, const std::string&);
 template Command& Command::option(const std::string&, std::optional<std::uint32_t>&, const std::string&,
                                   const std::string&);
 template Command& Command::option(const std::string&, std::optional<std::uint64_t>&, const std::string&,

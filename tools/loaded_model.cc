@@ -15,6 +15,7 @@
 #include "tools/memory_report.h"
 #include "tools/model_source.h"
 #include "tools/progress.h"
+#include "tools/shadow_report.h"
 #include "tools/signals.h"
 
 namespace backplane::tools {
@@ -90,39 +91,82 @@ std::unique_ptr<models::LoadedModel> load_on(const PhaseDevices& devices, const 
                                               models::load(file, decode.chosen, decode.reference, load));
 }
 
-std::unique_ptr<models::LoadedModel> load_with_failover(const PhaseDevices& devices, const models::ModelFile& file,
-                                                        models::LoadOptions load) {
-  if (!devices.failover) return load_on(devices, file, load);
-  const DType kv_type = load.kv_type;  // each may have its own: nothing is copied
-  load = models::resolve(load, file.spec(), devices.all());
+// A shadow that a device fails at is dropped; that it can't be had for another reason is an error.
+std::unique_ptr<models::LoadedModel> load_with_shadow(LoadedModel& loaded, const models::ModelFile& file,
+                                                      const models::LoadOptions& load, DType kv_type) {
+  std::unique_ptr<models::LoadedModel> primary = load_on(loaded.devices, file, load);
+  if (!loaded.devices.shadow) return primary;
+  const Devices& devices = *loaded.devices.shadow;
+  models::LoadOptions again = load;
+  again.kv_type = kv_type;
+  std::unique_ptr<models::LoadedModel> shadow;
+  try {
+    shadow = models::load(file, devices.chosen, devices.reference, again);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDevice) throw;
+    loaded.shadow->record->add_failure(error.what(), true);
+    return primary;
+  }
+  return std::make_unique<models::ShadowModel>(
+      std::move(primary), std::move(shadow),
+      models::ShadowOptions{.rate = loaded.shadow->rate, .record = loaded.shadow->record});
+}
+
+void load_with_failover(LoadedModel& loaded, const models::ModelFile& file, models::LoadOptions load) {
+  const DType kv_type = load.kv_type;  // each may have its own: nothing is copied, or it is converted
+  if (!loaded.devices.failover) {
+    loaded.model = load_with_shadow(loaded, file, load, kv_type);
+    return;
+  }
+  load = models::resolve(load, file.spec(), loaded.devices.all());
   models::LoadOptions again = load;
   again.kv_type = kv_type;
   again.executor.progress = [](std::uint64_t, std::uint64_t) { CatchInterrupts::check("loading the model again"); };
-  const Devices& failover = *devices.failover;
+  const Devices& failover = *loaded.devices.failover;
   models::Backup backup{failover.name(), [file, failover, again] {
                           return models::load(file, failover.chosen, failover.reference, again);
                         }};
   try {
-    return std::make_unique<models::FailoverModel>(load_on(devices, file, load), backup);
+    loaded.model = std::make_unique<models::FailoverModel>(load_with_shadow(loaded, file, load, kv_type), backup);
   } catch (const DeviceLost& loss) {
     log(LogLevel::kWarning, "failover", "{}; loading on {} instead", loss.cause(), failover.name());
-    return backup.load();
+    loaded.model = backup.load();
+    loaded.loaded_elsewhere = true;
   }
+}
+
+bool in_host_memory(const Devices& devices) { return (devices.first().caps().flags & BP_CAP_UNIFIED) != 0; }
+
+// What the devices have free for one of `models` that use it.
+std::uint64_t usable_bytes(const Devices& devices, unsigned models) {
+  const std::uint64_t free = models::free_bytes(devices.chosen);
+  if (free == UINT64_MAX) return free;
+  return (in_host_memory(devices) ? free / 2 : free / 10 * 9) / models;
 }
 
 // As LoadOptions::kv_tokens.
 std::uint64_t kv_tokens_that_fit(const models::ModelFile& file, const models::LoadOptions& load,
-                                 const Devices& devices) {
-  const std::uint64_t free = models::free_bytes(devices.chosen);
-  if (free == UINT64_MAX) return 0;
+                                 const PhaseDevices& devices) {
   const std::uint64_t context = load.context != 0 ? load.context : file.spec().max_context;
-  const bool shared = (devices.first().caps().flags & BP_CAP_UNIFIED) != 0;
-  const std::uint64_t fits = file.most_kv_tokens(load, shared ? free / 2 : free / 10 * 9, devices.first());
+  const auto share_memory = [](const Devices& a, const Devices& b) {
+    return a.name() == b.name() || (in_host_memory(a) && in_host_memory(b));
+  };
+  const unsigned models = devices.shadow && share_memory(devices.prefill, *devices.shadow) ? 2 : 1;
+  std::uint64_t fits = UINT64_MAX;
+  for (const Devices* each : {&devices.prefill, devices.shadow ? &*devices.shadow : nullptr}) {
+    const std::uint64_t bytes = each ? usable_bytes(*each, models) : UINT64_MAX;
+    if (bytes != UINT64_MAX) fits = std::min(fits, file.most_kv_tokens(load, bytes, each->first()));
+  }
   if (fits == 0) return context;  // the load tells what is too much
   return fits < context * load.max_sequences ? fits : 0;
 }
 
 }  // namespace
+
+std::string LoadedModel::device_now() const {
+  const auto* failover = dynamic_cast<const models::FailoverModel*>(model.get());
+  return loaded_elsewhere || (failover && failover->failed_over()) ? devices.failover->name() : device();
+}
 
 bool LoadedModel::lost() const {
   if (const auto* failover = dynamic_cast<const models::FailoverModel*>(model.get())) {
@@ -145,7 +189,14 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
   load.context = load.context != 0 ? load.context : options.context.value_or(0);
   load.kv_type = options.kv();
   if (size == KvSize::kWhatFits && load.kv_tokens == 0) {
-    load.kv_tokens = kv_tokens_that_fit(opened.file, load, loaded.devices.prefill);
+    load.kv_tokens = kv_tokens_that_fit(opened.file, load, loaded.devices);
+  }
+  if (loaded.devices.shadow) {
+    loaded.shadow = {loaded.devices.shadow->name(), options.checked_shadow_rate(),
+                     std::make_shared<models::ShadowRecord>()};
+    const models::LoadOptions alike = models::resolve(load, opened.file.spec(), loaded.devices.with_shadow());
+    load.page_size = alike.page_size;
+    load.max_step_tokens = alike.max_step_tokens;
   }
   loaded.memory = opened.file.estimate(load, loaded.devices.prefill.first());
   loaded.context = load.context != 0 ? load.context : opened.file.spec().max_context;
@@ -165,18 +216,19 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
     CatchInterrupts::check("loading the model");
     bar.update(done, total);
   };
-  loaded.model = load_with_failover(loaded.devices, opened.file, load);
+  load_with_failover(loaded, opened.file, load);
   loaded.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return loaded;
 }
 
-void print_ledger(models::LoadedModel& model) {
-  for (const device::Fallback& entry : model.fallbacks()) {
+void print_ledger(LoadedModel& loaded) {
+  for (const device::Fallback& entry : loaded.model->fallbacks()) {
     const std::string line =
         fmt::format("backplane: fell back: {} x {} to {} ({}), {} staged, {:.3f} s: {}", entry.op, entry.count,
                     entry.device, entry.shape, format_bytes(entry.bytes_staged), entry.seconds, entry.reason);
     std::fprintf(stderr, "%s\n", line.c_str());
   }
+  if (loaded.shadow) print_shadow(*loaded.shadow);
 }
 
 }  // namespace backplane::tools

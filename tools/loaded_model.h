@@ -12,6 +12,7 @@
 #include "core/base/ids.h"
 #include "core/formats/tokenizer_bundle.h"
 #include "models/load.h"
+#include "models/shadow_model.h"
 #include "plugins/host/registry.h"
 #include "tools/options.h"
 #include "tools/runtime.h"
@@ -43,15 +44,25 @@ enum class KvSize : std::uint8_t {
               // has free, half of what the host has
 };
 
+// Of --shadow.
+struct Shadow {
+  std::string device;
+  double rate = 0;
+  std::shared_ptr<models::ShadowRecord> record;
+};
+
 struct LoadedModel {
   PhaseDevices devices;  // outlive the model
   std::unique_ptr<models::LoadedModel> model;
+  std::optional<Shadow> shadow;
+  bool loaded_elsewhere = false;  // on the failover device, since the others were lost while loading
   models::MemoryEstimate memory;
   std::uint32_t context = 0;
   std::uint64_t kv_tokens = 0;  // that all sequences together may have in the cache
   double seconds = 0;           // from the start of the load
 
-  std::string device() const { return devices.name(); }
+  std::string device() const { return devices.name(); }  // where it began, or was to begin
+  std::string device_now() const;                        // after a failover, where it went on
   // Whether it can compute no more: a device is lost, and no other goes on in its place. On the thread that uses the
   // model.
   bool lost() const;
@@ -63,7 +74,7 @@ struct LoadedModel {
 LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load,
                        KvSize size = KvSize::kAsAsked);
 
-// The ledger of a model, for --verbose: a line for each entry on stderr.
-void print_ledger(models::LoadedModel& model);
+// For --verbose, on stderr: a line for each entry of the model's ledger, and what its shadow found.
+void print_ledger(LoadedModel& loaded);
 
 }  // namespace backplane::tools

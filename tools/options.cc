@@ -1,11 +1,18 @@
 #include "tools/options.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
 #include "core/base/error.h"
 
 namespace backplane::tools {
+namespace {
+
+constexpr double kShadowRate = 0.01;
+
+}  // namespace
 
 plugins::SearchOptions PluginOptions::search() const {
   return plugins::default_search({plugins.begin(), plugins.end()});
@@ -20,6 +27,22 @@ void add_options(Command& command, PluginOptions& options) {
 device::FallbackPolicy DeviceOptions::policy() const {
   if (fallback == "deny") return device::FallbackPolicy::kDeny;
   return fallback == "allow" ? device::FallbackPolicy::kAllow : device::FallbackPolicy::kWarn;
+}
+
+double DeviceOptions::checked_shadow_rate() const {
+  const auto refuse = [](std::string_view what, const std::string& where, std::string_view todo) {
+    throw Error(ErrorCode::kUsage, what, where, todo);
+  };
+  const double rate = shadow_rate.value_or(kShadowRate);
+  if (!(rate > 0 && rate <= 1)) {
+    refuse("not a part of the steps", fmt::format("--shadow-rate {}", rate), "give a number above 0, at most 1");
+  }
+  if (shadow_rate && !shadow) refuse("there is no shadow", "--shadow-rate", "name its device with --shadow");
+  if (shadow && (prefill_device || decode_device)) {
+    refuse("steps that are split between devices can't be run again elsewhere", "--shadow",
+           "leave out --prefill-device and --decode-device");
+  }
+  return rate;
 }
 
 DType DeviceOptions::kv() const {
@@ -46,6 +69,13 @@ void add_options(Command& command, DeviceOptions& options) {
   command.option("--failover", options.failover, "DEVICE",
                  "Where to go on when a device is lost: what was under way is computed again there. Takes no memory "
                  "before");
+  command.option(
+      "--shadow", options.shadow, "DEVICE",
+      "Where to run some steps again, with the answers still those of --device: where the best tokens differ, "
+      "the op that differs most is looked for. Takes the memory of the model once more; a shadow that fails "
+      "is dropped and harms no answer");
+  command.option("--shadow-rate", options.shadow_rate, "R",
+                 "The part of the steps that --shadow runs again, above 0, at most 1: every one; default 0.01");
   command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
                  "When the device lacks an op: refuse the model, warn and compute it on the cpu (default), or just do "
                  "that");

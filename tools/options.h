@@ -27,6 +27,8 @@ struct DeviceOptions {
   std::optional<std::string> prefill_device;  // where prompts are computed, if elsewhere
   std::optional<std::string> decode_device;   // where replies are
   std::optional<std::string> failover;        // where to go on when a device is lost
+  std::optional<std::string> shadow;          // where sampled steps are run again
+  std::optional<double> shadow_rate;          // of steps
   std::string fallback = "warn";
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> context;
@@ -35,6 +37,9 @@ struct DeviceOptions {
   bool no_progress = false;
 
   device::FallbackPolicy policy() const;
+  // Of --shadow-rate, or its default. Throws Error{kUsage} where it is no rate, where there is no shadow to have it,
+  // and for a shadow beside options that can't be had with it.
+  double checked_shadow_rate() const;
   // Throws Error{kUsage} for a type that a KV cache can't have; kNone: the device chooses.
   DType kv() const;
 };

@@ -11,6 +11,7 @@
 
 #include "core/text/utf8.h"
 #include "tools/json_lines.h"
+#include "tools/shadow_report.h"
 
 namespace backplane::tools {
 namespace {
@@ -120,7 +121,9 @@ nlohmann::ordered_json report_json(const RunReport& report) {
   const engine::Generation& first = report.answers.front();
   Json steps = Json::array();
   for (const engine::StepRecord& step : first.steps) steps.push_back(step.seconds);
-  Json out = {{"device", report.loaded.device()}, {"prompt_ids", report.prompt_ids}};
+  Json out = {{"device", report.loaded.device()},
+              {"device_at_end", report.loaded.device_now()},
+              {"prompt_ids", report.prompt_ids}};
   if (report.answers.size() == 1) {
     add_answer(out, report, first);
   } else {
@@ -137,6 +140,7 @@ nlohmann::ordered_json report_json(const RunReport& report) {
                    {"workspace", report.loaded.memory.workspace},
                    {"context", report.loaded.context}};
   out["fallbacks"] = fallbacks(report.loaded);
+  if (report.loaded.shadow) out["shadow"] = shadow_json(*report.loaded.shadow);
   return out;
 }
 
@@ -156,7 +160,7 @@ void print_summary(const RunReport& report) {
                   report.loaded.seconds, prompt, cached != 0 ? fmt::format(" ({} more kept)", cached) : "",
                   first.prefill_s, rate(prompt, first.prefill_s), decoded, decode_s, rate(decoded, decode_s), ends);
   std::fprintf(stderr, "%s; seed %llu\n", text.c_str(), static_cast<unsigned long long>(report.seed));
-  print_ledger(*report.loaded.model);
+  print_ledger(report.loaded);
 }
 
 }  // namespace backplane::tools

@@ -23,9 +23,9 @@ struct RunReport {
   bool prompt_steps = false;  // --prompt-logprobs
 };
 
-// device, prompt_ids, ids, text, finish_reason, timings, fallbacks, and with `steps` steps; with error, error. Of
-// several answers, ids, text, finish_reason, steps and error are in a list, choices. A log-probability of minus
-// infinity is -9999, as the OpenAI API has it.
+// device, device_at_end (another one after a failover), prompt_ids, ids, text, finish_reason, timings, fallbacks; with
+// `steps` steps; with a shadow, shadow; with error, error. Of several answers, ids, text, finish_reason, steps and
+// error are in a list, choices. A log-probability of minus infinity is -9999, as the OpenAI API has it.
 nlohmann::ordered_json report_json(const RunReport& report);
 // Timings and the ledger, on stderr.
 void print_summary(const RunReport& report);

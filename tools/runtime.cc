@@ -30,12 +30,16 @@ models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_
     std::uint32_t layers = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layers);
     if (error != std::errc() || end != number.data() + number.size()) {
-      throw Error(ErrorCode::kUsage, "not a number of layers", "--device " + std::string(text), "give DEVICE=LAYERS");
+      throw Error(ErrorCode::kUsage, "not a number of layers", std::string(text), "give DEVICE=LAYERS");
     }
     choice.layers = layers;
   }
   choice.device = open_device(registry.find_device(text.substr(0, equals)), options);
   return choice;
+}
+
+void append(device::Devices& out, const Devices& devices) {
+  for (const models::DeviceChoice& choice : devices.chosen) out.push_back(choice.device);
 }
 
 }  // namespace
@@ -84,9 +88,14 @@ std::string PhaseDevices::name() const { return decode ? prefill.name() + " then
 device::Devices PhaseDevices::all() const {
   device::Devices out;
   for (const Devices* each : {&prefill, decode ? &*decode : nullptr, failover ? &*failover : nullptr}) {
-    if (!each) continue;
-    for (const models::DeviceChoice& choice : each->chosen) out.push_back(choice.device);
+    if (each) append(out, *each);
   }
+  return out;
+}
+
+device::Devices PhaseDevices::with_shadow() const {
+  device::Devices out = all();
+  if (shadow) append(out, *shadow);
   return out;
 }
 
@@ -94,15 +103,17 @@ PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions
   if (options.threads.value_or(1) == 0 || options.threads.value_or(1) > kMostThreads) {
     throw Error(ErrorCode::kUsage, "the number of threads must be 1 to " + std::to_string(kMostThreads), "--threads");
   }
+  options.checked_shadow_rate();
   if (options.threads) plugins::set_host_threads(*options.threads);
   const auto either = [&](const std::optional<std::string>& phase) {
     if (phase) return *phase;
     return options.device ? *options.device : default_device(registry);
   };
-  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt, std::nullopt};
+  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt, std::nullopt, std::nullopt};
   if (options.prefill_device || options.decode_device)
     devices.decode = open_list(registry, either(options.decode_device));
   if (options.failover) devices.failover = open_list(registry, *options.failover);
+  if (options.shadow) devices.shadow = open_list(registry, *options.shadow);
   return devices;
 }
 

@@ -37,15 +37,17 @@ struct Devices {
 // Error: kDevice; kUsage for a wrong number of layers.
 Devices open_list(const plugins::Registry& registry, std::string_view names, const std::string& options = {});
 
-// What --device, --prefill-device, --decode-device and --failover name. With one of the middle ones the model is loaded
-// twice; on the failover devices only when others are lost.
+// What --device, --prefill-device, --decode-device, --failover and --shadow name. With one of the middle ones, or a
+// shadow, the model is loaded twice; on the failover devices only when others are lost.
 struct PhaseDevices {
   Devices prefill;
   std::optional<Devices> decode;
   std::optional<Devices> failover;
+  std::optional<Devices> shadow;
 
-  std::string name() const;     // without the failover
-  device::Devices all() const;  // that must agree on pages and steps
+  std::string name() const;             // without failover and shadow
+  device::Devices all() const;          // that must agree on pages and steps, but for the shadow
+  device::Devices with_shadow() const;  // and with it
 };
 
 // Sets the number of threads, finds and opens. Throws Error: kDevice; kUsage for names with a wrong number of layers.

@@ -1,6 +1,7 @@
 // `faulty`: forwards every call to the cpu plugin, behind streams with threads of their own, and breaks one thing that
-// the option fault=NAME names. Without the option it is sound: two devices with streams, events, graphs, prepared ops,
-// compiled lists, a workspace and collectives.
+// the option fault=NAME names (in the environment's BACKPLANE_FAULTY where open has no options, since programs pass
+// none). Without the option it is sound: two devices with streams, events, graphs, prepared ops, compiled lists, a
+// workspace and collectives.
 #pragma once
 
 #include <functional>

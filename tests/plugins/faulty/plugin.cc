@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include "faulty.h"
@@ -62,7 +63,7 @@ bp_status open(bp_context context, std::uint32_t index, const bp_open_params* pa
     auto made = std::make_unique<Device>();
     made->index = index;
     bp_open_params given = sdk::read_struct(params);
-    read_options(*made, given.options);
+    read_options(*made, given.options ? given.options : std::getenv("BACKPLANE_FAULTY"));
     given.options = nullptr;
     if (made->has("any_flag")) given.flags &= BP_OPEN_DETERMINISTIC;
     call_cpu([&](bp_context inner) { return cpu().driver->open(inner, 0, &given, &made->cpu); });
