@@ -25,6 +25,7 @@ struct TinyLlama {
   bool tied = false;
   TinyType type = TinyType::kF32;  // of the matrices
   std::uint32_t head_dim = 8;
+  std::uint32_t context = 64;
 };
 
 // The same numbers on every machine.
@@ -78,7 +79,7 @@ inline std::filesystem::path write_tiny_llama(const TempFolder& folder, const Ti
   gguf.u32(arch + ".embedding_length", kHidden).u32(arch + ".feed_forward_length", kFfn);
   gguf.u32(arch + ".attention.head_count", kHeads).u32(arch + ".attention.head_count_kv", kKvHeads);
   gguf.u32(arch + ".attention.key_length", model.head_dim).u32(arch + ".attention.value_length", model.head_dim);
-  gguf.u32(arch + ".context_length", 64).f32(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
+  gguf.u32(arch + ".context_length", model.context).f32(arch + ".attention.layer_norm_rms_epsilon", 1e-5f);
   gguf.f32(arch + ".rope.freq_base", 10000.0f);
   if (model.window) gguf.u32(arch + ".attention.sliding_window", model.window);
   const auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {

@@ -14,6 +14,7 @@ using models::FailoverModel;
 struct Told {
   std::map<std::uint64_t, std::vector<std::pair<TokenId, double>>> tokens;  // by request, with log-probabilities
   std::uint64_t computed = 0;                                               // tokens, in all steps
+  std::size_t moves = 0;
 };
 
 class MoveTest : public testing::Test {
@@ -50,6 +51,8 @@ class MoveTest : public testing::Test {
         std::vector<std::vector<std::int32_t>> pages;
         for (std::uint32_t g = 0; g < engine.groups(); ++g) pages.push_back(engine.pages_in_use(g));
         model.move_to(load(move->second), pages);
+        EXPECT_GT(engine.running(), 0u);
+        ++told.moves;
       }
       for (const engine::Event& event : engine.step()) {
         if (event.error) throw *event.error;
@@ -73,6 +76,7 @@ TEST_F(MoveTest, BetweenDevicesOfOneKindNoBitChanges) {
     ASSERT_EQ(still.tokens.size(), 3u);
     const Told moved = run(device, {{1, device}, {2, device}, {5, device}, {9, device}});
     EXPECT_EQ(moved.tokens, still.tokens);
+    EXPECT_EQ(moved.moves, 4u);
     EXPECT_EQ(moved.computed, still.computed) << "nothing was computed again";
   }
 }

@@ -2,86 +2,17 @@
 // others, again after it was preempted, or as one of several answers. The records of the steps show that it was so.
 #include <gtest/gtest.h>
 
-#include <map>
-#include <ostream>
-
 #include "core/base/log.h"
 #include "models/failover_model.h"
 #include "models/phase_model.h"
-#include "tests/unit/device/runs.h"
+#include "tests/support/wrapped_model.h"
+#include "tests/unit/reuse/answers.h"
 
 namespace backplane {
 namespace {
 
 using engine::Engine;
-using engine::EngineOptions;
 using engine::Request;
-using Ids = std::vector<TokenId>;
-
-// A model that says it has fewer pages than it has.
-class SmallPool final : public engine::Model {
- public:
-  SmallPool(engine::Model& model, std::uint32_t pages) : model_(model), pages_(pages) {}
-  const engine::ModelShape& shape() const override { return model_.shape(); }
-  std::uint32_t max_step_tokens() const override { return model_.max_step_tokens(); }
-  std::uint32_t max_step_sequences() const override { return model_.max_step_sequences(); }
-  std::uint32_t page_size() const override { return model_.page_size(); }
-  std::uint32_t pages(std::uint32_t group) const override { return std::min(pages_, model_.pages(group)); }
-  std::int32_t acquire_rope_row(std::uint64_t length) override { return model_.acquire_rope_row(length); }
-  void release_rope_row(std::int32_t row) noexcept override { model_.release_rope_row(row); }
-  std::uint64_t rope_identity(std::uint64_t length) const override { return model_.rope_identity(length); }
-  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
-    model_.copy_pages(group, from, to);
-  }
-  engine::Logits forward(const sched::Step& step) override { return model_.forward(step); }
-
- private:
-  engine::Model& model_;
-  std::uint32_t pages_;
-};
-
-// Of one answer: tokens, their log-probabilities and those of the best three. Equal means equal bits.
-struct Answer {
-  Ids ids;
-  std::vector<double> logprobs;
-  bool operator==(const Answer&) const = default;
-};
-void PrintTo(const Answer& answer, std::ostream* out) { *out << testing::PrintToString(answer.ids); }
-
-using Key = std::pair<engine::RequestId, std::uint32_t>;
-using Answers = std::map<Key, Answer>;
-
-void collect(Answers& out, const std::vector<engine::Event>& events) {
-  for (const engine::Event& event : events) {
-    if (event.error) throw *event.error;
-    if (event.token < 0) continue;
-    Answer& answer = out[{event.request, event.answer}];
-    answer.ids.push_back(event.token);
-    answer.logprobs.push_back(event.logprob.value());
-    for (const auto& top : event.top) answer.logprobs.push_back(top.logprob);
-  }
-}
-
-// Tokens, by the executed steps' own records.
-std::uint64_t computed(const Engine& engine) {
-  std::uint64_t sum = 0;
-  for (const engine::StepRecord& record : engine.steps().records()) sum += record.tokens;
-  return sum;
-}
-
-Answers run_to_end(Engine& engine) {
-  Answers out;
-  while (!engine.idle()) collect(out, engine.step());
-  return out;
-}
-
-Request request(Ids prompt, std::uint32_t tokens = 8, std::uint64_t seed = 3) {
-  return {.prompt = std::move(prompt),
-          .sampling = {.temperature = 1.2, .seed = seed},
-          .max_tokens = tokens,
-          .ignore_eos = true,
-          .top_logprobs = 3};
-}
 
 Ids joined(Ids a, const Ids& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -105,7 +36,7 @@ class Bitwise : public testing::TestWithParam<Case> {
   std::unique_ptr<models::LoadedModel> load() const {
     models::LoadOptions options;
     options.max_sequences = 6;
-    options.max_step_tokens = 64;
+    options.max_step_tokens = 72;
     options.page_size = 4;
     options.executor = test::policy(device::FallbackPolicy::kAllow);
     const std::string name = GetParam().device;
@@ -155,15 +86,47 @@ TEST_P(Bitwise, FoundInTheCache) {
   EXPECT_EQ(again.stats().prefix.found, 32u);
 }
 
+// A prompt longer than the largest chunk, but where the context is as short.
 TEST_P(Bitwise, InChunksOfAnySize) {
-  const Ids prompt = test::tokens_of(33, 1);
-  const Answer want = alone(request(prompt));
-  for (const std::uint32_t chunk : {1u, 2u, 3u, 5u, 8u, 16u, 31u, 32u, 33u, 64u}) {
-    Engine engine(*model_, {.max_sequences = 1, .token_budget = chunk});
-    engine.submit(request(prompt));
-    EXPECT_EQ(run_to_end(engine).begin()->second, want) << chunk;
-    EXPECT_EQ(engine.steps().records().size(), (33 + chunk - 1) / chunk + 7);
+  const auto length = std::min(65u, model_->shape().max_context - 7);
+  const Request asked = request(test::tokens_of(length, 1));
+  const Answer want = alone(asked);
+  for (std::uint32_t chunk = 1; chunk <= 64; ++chunk) {
+    SCOPED_TRACE(chunk);
+    Engine engine(*model_, {.max_sequences = 1, .token_budget = chunk, .prefix_cache = false});
+    engine.submit(asked);
+    EXPECT_EQ(run_to_end(engine).begin()->second, want);
+    std::uint32_t done = 0;
+    for (const engine::StepRecord& record : engine.steps().records()) {
+      EXPECT_EQ(record.cached, done);
+      EXPECT_EQ(record.tokens, done < length ? std::min(chunk, length - done) : 1);
+      done += record.tokens;
+    }
+    EXPECT_EQ(done, length + 7);
   }
+}
+
+// Of other lengths, which come while others decode, so that steps are of every kind.
+TEST_P(Bitwise, AmongOthers) {
+  Engine engine(*model_, {.max_sequences = 6, .token_budget = 16, .prefix_cache = false});
+  std::vector<Request> asked;
+  std::vector<engine::RequestId> ids;
+  Answers answers;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    asked.push_back(request(test::tokens_of(3 + 5 * i, i), 26, i));
+    asked.back().sampling.temperature = i % 2 == 0 ? 1.2 : 0;
+    ids.push_back(engine.submit(asked.back()));
+    if (i % 2 == 1) collect(answers, engine.step());
+  }
+  while (!engine.idle()) collect(answers, engine.step());
+  for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(answers.at({ids[i], 0}), alone(asked[i])) << i;
+  bool all = false, mixed = false, several = false;
+  for (const engine::StepRecord& record : engine.steps().records()) {
+    all |= record.n_decode == 6;
+    mixed |= record.n_decode > 0 && record.sequences > record.n_decode;
+    several |= record.sequences > record.n_decode + 1;
+  }
+  EXPECT_TRUE(all && mixed && several) << all << mixed << several;
 }
 
 // Not behind windows: there a sequence is promised all it can ever hold.
@@ -176,7 +139,7 @@ TEST_P(Crowded, PreemptedForPages) {
     asked.push_back(request(test::tokens_of(9 + i, i), 24, i));
     want.push_back(alone(asked.back()));
   }
-  SmallPool pool(*model_, 16);
+  test::SmallPool pool(*model_, 16);
   Engine engine(pool, {.max_sequences = 4, .token_budget = 16, .headroom = 0});
   std::vector<engine::RequestId> ids;
   for (const Request& each : asked) ids.push_back(engine.submit(each));
@@ -249,11 +212,12 @@ TEST_P(Bitwise, AsOneOfSeveralAnswers) {
   EXPECT_EQ(computed(engine), 18u + 4 * 9) << "the prompt once";
 }
 
-const Case kFull[] = {{"cpu_f32", "cpu:f32"},
-                      {"cpu_f64", "cpu:f64"},
+constexpr test::TinyLlama kLong = {.context = 80};
+const Case kFull[] = {{"cpu_f32", "cpu:f32", kLong},
+                      {"cpu_f64", "cpu:f64", kLong},
                       {"cpu_f32_gpt2", "cpu:f32", {}, true},
-                      {"layers_on_two", "both"},
-                      {"own_layout", "opaque"}};
+                      {"layers_on_two", "both", kLong},
+                      {"own_layout", "opaque", kLong}};
 const Case kWindows[] = {{"cpu_f32_window", "cpu:f32", {.qk_norm = true, .window = 6}},
                          {"cpu_f64_window", "cpu:f64", {.window = 9, .tied = true}},
                          {"own_layout_window", "opaque", {.window = 6}}};
