@@ -66,7 +66,7 @@ TEST_F(Template, HasAModelsSpecialTokensUnlessTheyAreGiven) {
   expect_refusal({"template", none, "--json"}, 3, "no chat template", {.stdin_text = "{}\n"});
   GgufBuilder gguf;
   gguf.string("general.architecture", "llama");
-  add_small_tokenizer(gguf, false);
+  add_small_tokenizer(gguf, false, kImEnd);
   gguf.string("tokenizer.chat_template", "{{ bos_token }}|{{ eos_token }}");
   const std::string vocabulary = folder_.write("vocabulary.gguf", gguf.build()).string();
   const auto lines =

@@ -17,6 +17,7 @@ struct SmallChatModel {
   std::uint32_t context = 256;
   bool tokenizer = true;
   bool chat_template = true;
+  int eos = 257;  // kImEnd
 };
 
 // Its vocabulary: byte b is token b, then these.
@@ -38,7 +39,7 @@ inline std::string byte_level_piece(unsigned byte) {
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
 }
 
-inline void add_small_tokenizer(GgufBuilder& gguf, bool chat_template) {
+inline void add_small_tokenizer(GgufBuilder& gguf, bool chat_template, int eos) {
   std::vector<std::string> pieces;
   std::vector<std::int32_t> kinds(kSmallVocabulary, 1);
   for (unsigned byte = 0; byte < 256; ++byte) pieces.push_back(byte_level_piece(byte));
@@ -47,7 +48,7 @@ inline void add_small_tokenizer(GgufBuilder& gguf, bool chat_template) {
   gguf.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2");
   gguf.strings("tokenizer.ggml.tokens", pieces).strings("tokenizer.ggml.merges", {"h i"});
   gguf.array<std::int32_t>("tokenizer.ggml.token_type", 5, kinds);
-  gguf.u32("tokenizer.ggml.bos_token_id", kImStart).u32("tokenizer.ggml.eos_token_id", kImEnd);
+  gguf.u32("tokenizer.ggml.bos_token_id", kImStart).u32("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(eos));
   gguf.boolean("tokenizer.ggml.add_bos_token", false);
   if (chat_template) gguf.string("tokenizer.chat_template", kSmallTemplate);
 }
@@ -61,7 +62,7 @@ inline std::string small_chat_model(const SmallChatModel& model = {}) {
   gguf.u32(key("block_count"), 2).u32(key("embedding_length"), kHidden).u32(key("feed_forward_length"), kFfn);
   gguf.u32(key("attention.head_count"), 4).u32(key("attention.head_count_kv"), 2);
   gguf.u32(key("context_length"), model.context).f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
-  if (model.tokenizer) add_small_tokenizer(gguf, model.chat_template);
+  if (model.tokenizer) add_small_tokenizer(gguf, model.chat_template, model.eos);
   const auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
     gguf.f32_tensor(name, {columns, rows}, tiny_values(random, rows * columns, 0.4f));
   };
