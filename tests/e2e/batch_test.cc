@@ -263,7 +263,27 @@ TEST_F(Batch, RefusesWrongUse) {
   EXPECT_EQ(read_file(in), chat("a", {{"max_tokens", 1}}));
 }
 
-// Without another device it ends, keeping what was done, and goes on at the next start.
+// https://github.com/sgl-project/sglang/issues/5984: filters made log-probabilities minus infinity, which is no JSON.
+TEST_F(Batch, LogprobsAreNumbersWhateverTheFilters) {
+  const Json one = {{"prompt", "x"}, {"max_tokens", 4}, {"temperature", 1}, {"top_k", 1}, {"logprobs", 5}};
+  const Json few = {{"prompt", "x"}, {"max_tokens", 4}, {"logit_bias", {{"65", 100}}}, {"logprobs", 5}};
+  const auto got = run(completion("one", one) + completion("few", few) +
+                       chat("chat", {{"max_tokens", 4}, {"top_k", 1}, {"logprobs", true}, {"top_logprobs", 5}}));
+  for (const char* id : {"one", "few"}) {
+    const Json& logprobs = body_of(got.at(id))["choices"][0]["logprobs"];
+    ASSERT_GE(logprobs["top_logprobs"].size(), 1u);
+    for (const Json& top : logprobs["top_logprobs"]) {
+      EXPECT_GE(top.size(), 5u);
+      for (const auto& [token, logprob] : top.items()) EXPECT_TRUE(logprob.is_number()) << token;
+    }
+    for (const Json& logprob : logprobs["token_logprobs"]) EXPECT_TRUE(logprob.is_number());
+  }
+  for (const Json& token : body_of(got.at("chat"))["choices"][0]["logprobs"]["content"]) {
+    EXPECT_TRUE(token["logprob"].is_number());
+    ASSERT_EQ(token["top_logprobs"].size(), 5u);
+    for (const Json& top : token["top_logprobs"]) EXPECT_TRUE(top["logprob"].is_number());
+  }
+}
 
 }  // namespace
 }  // namespace backplane::test

@@ -185,5 +185,16 @@ TEST(Sampling, LogprobsAreTheModelsOwn) {
   }
 }
 
+// https://github.com/vllm-project/vllm/issues/5907: the scores of a long prompt took all memory at once.
+TEST(Sampling, ScoresOfAPromptKeepTheLogitsOfAStepSmall) {
+  FakeModel model({.vocab_size = 1 << 21});  // four rows are what a step may hold
+  Engine engine(model, {.max_sequences = 2});
+  const Generation scored = generate(engine, {.prompt = some_tokens(10, 1), .max_tokens = 2, .prompt_logprobs = 1});
+  EXPECT_EQ(scored.prompt.size(), 9u);
+  ASSERT_EQ(scored.steps.size(), 4u);
+  const std::uint32_t rows[] = {4, 4, 2, 1};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(scored.steps[i].rows, rows[i]);
+}
+
 }  // namespace
 }  // namespace backplane::engine
