@@ -50,10 +50,12 @@ Json policy_json(const Replayed& replayed) {
           {"occupancy", occupancy_json(replayed.occupancy)}};
 }
 
-std::uint64_t equal_requests(const Replayed& a, const Replayed& b, const Replayed& c) {
+// Requests that got the same tokens in all runs.
+std::uint64_t equal_requests(const std::vector<Replayed>& runs) {
   std::uint64_t equal = 0;
-  for (std::size_t i = 0; i < a.requests.size(); ++i) {
-    equal += a.requests[i].ids == b.requests[i].ids && a.requests[i].ids == c.requests[i].ids ? 1 : 0;
+  for (std::size_t i = 0; i < runs.front().requests.size(); ++i) {
+    const std::vector<TokenId>& ids = runs.front().requests[i].ids;
+    equal += std::all_of(runs.begin(), runs.end(), [&](const Replayed& run) { return run.requests[i].ids == ids; });
   }
   return equal;
 }
@@ -71,12 +73,21 @@ Json run_batching(const Setup& setup, const BatchingSizes& sizes) {
                         {"prompt_tokens", request.prompt},
                         {"generated_tokens", request.generated}});
   }
-  const auto play = [&](Policy policy) {
-    return replay(setup, trace.requests, policy, sizes.seats, [&] { setup.progress(++done, 3 * replies); });
+  std::vector<Replayed> runs;  // none, static, continuous, and again: what disturbs the machine doesn't choose a victim
+  for (std::uint32_t turn = 0; turn < sizes.turns; ++turn) {
+    for (const Policy policy : {Policy::kOne, Policy::kStatic, Policy::kContinuous}) {
+      runs.push_back(replay(setup, trace.requests, policy, sizes.seats,
+                            [&] { setup.progress(++done, 3 * replies * sizes.turns); }));
+    }
+  }
+  const auto faster = [&](std::size_t policy) {
+    std::size_t best = policy;
+    for (std::size_t i = policy; i < runs.size(); i += 3) best = runs[i].end_s < runs[best].end_s ? i : best;
+    return policy_json(runs[best]);
   };
-  const Replayed one = play(Policy::kOne), together = play(Policy::kStatic), continuous = play(Policy::kContinuous);
-  const std::uint64_t equal = equal_requests(one, together, continuous);
+  const std::uint64_t equal = equal_requests(runs);
   return {{"trace", setup.trace.source},
+          {"turns", sizes.turns},
           {"seats", sizes.seats},
           {"prompt_tokens", prompts},
           {"generated_tokens", replies},
@@ -85,9 +96,9 @@ Json run_batching(const Setup& setup, const BatchingSizes& sizes) {
           {"time_scale", figure(trace.time_scale)},
           {"equal_requests", equal},
           {"equal_tokens", equal == trace.requests.size()},
-          {"none", policy_json(one)},
-          {"static", policy_json(together)},
-          {"continuous", policy_json(continuous)},
+          {"none", faster(0)},
+          {"static", faster(1)},
+          {"continuous", faster(2)},
           {"requests", std::move(requests)}};
 }
 

@@ -184,7 +184,8 @@ void describe_batching(const Json& data, Section& section) {
       "further, as simple implementations do.",
       "What a larger batch gains depends on the device: one that waits for memory in decode gains most, because all "
       "sequences share one reading of the matrices.",
-      fmt::format("Each way ran once, with {}.{}", requests,
+      fmt::format("The three ways took turns, {}; of each the fastest run counts. They served {}.{}",
+                  count_text(value_of(data["turns"]), "time each", "times each"), requests,
                   count <= kFewRequests ? " So few that one or two slow ones decide p95 and p99." : "")};
 }
 

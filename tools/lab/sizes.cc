@@ -7,8 +7,8 @@ namespace backplane::lab {
 namespace {
 
 // Seconds for each experiment.
-constexpr double kCacheSeconds = 12, kPhaseSeconds = 10, kPaddingSeconds = 16, kBatchingSeconds = 18,
-                 kLogitsSeconds = 10, kContextSeconds = 22;
+constexpr double kCacheSeconds = 12, kPhaseSeconds = 10, kPaddingSeconds = 12, kBatchingSeconds = 14,
+                 kLogitsSeconds = 10, kContextSeconds = 20;
 constexpr double kStepSeconds = 8;  // of kContextSeconds, for the steps that are measured
 constexpr std::uint32_t kCachePrompt = 16, kMostCacheTokens = 256;
 constexpr std::uint32_t kRows = 8;  // of the padded batch
@@ -72,7 +72,8 @@ BatchingSizes batching_sizes(const Speed& speed, const Room& room, bool quick) {
                              : slow ? 4u
                                     : 8u,
                              room.sequences, room.step_tokens}),
-          .seconds = quick ? 0.0 : kBatchingSeconds};
+          .seconds = quick ? 0.0 : kBatchingSeconds,
+          .turns = quick ? 1u : 2u};
 }
 
 // Four lengths in equal steps, each with all logits and with the last only.

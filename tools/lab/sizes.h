@@ -32,7 +32,8 @@ struct PaddingSizes {
 };
 struct BatchingSizes {
   std::uint32_t requests = 0, seats = 0;
-  double seconds = 0;  // that serving them one after another should take
+  double seconds = 0;       // that serving them one after another should take
+  std::uint32_t turns = 1;  // of each way, the fastest of which counts
 };
 struct LogitsSizes {
   std::vector<std::uint32_t> lengths;  // ascending

@@ -84,7 +84,7 @@ TEST_F(Experiments, PaddingComputesThePads) {
 }
 
 TEST_F(Experiments, BatchingServesTheTraceInThreeWays) {
-  const Json data = run_batching(bench_.setup, {.requests = 10, .seats = 3, .seconds = 0.05});
+  const Json data = run_batching(bench_.setup, {.requests = 10, .seats = 3, .seconds = 0.05, .turns = 2});
   EXPECT_EQ(data["equal_tokens"], true);
   EXPECT_GE(data["requests"].size(), 10u);
   for (const char* way : {"none", "static", "continuous"}) {
@@ -97,6 +97,11 @@ TEST_F(Experiments, BatchingServesTheTraceInThreeWays) {
     EXPECT_LE(data[way]["first_token_s"]["p50"], data[way]["total_s"]["p50"]);
   }
   EXPECT_LE(data["static"]["steps"], data["none"]["steps"]);
+  std::uint64_t computed = 0;
+  for (const sched::Step& step : steps()) computed += step.tokens();
+  const auto prompts = data["prompt_tokens"].get<std::uint64_t>(),
+             replies = data["generated_tokens"].get<std::uint64_t>();
+  EXPECT_EQ(computed, 2 * 3 * (prompts + replies - data["requests"].size()));  // both turns of all ways, nothing twice
 }
 
 TEST_F(Experiments, LogitsCountsRows) {
