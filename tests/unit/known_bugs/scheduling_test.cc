@@ -78,7 +78,10 @@ TEST_F(KnownBugs, APromptThatCanNeverRunIsRefusedAndBlocksNobody) {
   ASSERT_LT(most, kContext - 50);
   engine::EventStream before = service.stream(request("before", 30));
   for (const std::uint32_t length : {most + 1, most + 50, kContext}) {
-    EXPECT_ERROR(service.stream(request(std::string(length, 'x'), 1)), ErrorCode::kCapacity, "KV cache");
+    engine::Request asked = request(std::string(length, 'x'), 1);
+    EXPECT_ERROR(service.stream(asked), ErrorCode::kCapacity, "KV cache");
+    asked.max_tokens.reset();  // as many as fit
+    EXPECT_ERROR(service.stream(asked), ErrorCode::kCapacity, "KV cache");
   }
   EXPECT_ERROR(service.stream(request(std::string(most, 'x'), 2)), ErrorCode::kCapacity, "at most 1 token");
   engine::EventStream largest = service.stream(request(std::string(most, 'x'), 1));
