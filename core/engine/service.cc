@@ -110,9 +110,12 @@ EventStream Service::stream(Request request, const SubmitOptions& options) {
   const RequestId id = submit(
       std::move(request),
       [queue, ended, answers](const Event& event) {
+        Event own = event;
+        // Copies of an exception share their text across threads, by a count that race detectors don't see.
+        if (event.error) own.error.emplace(event.error->code(), event.error->what());
         {
           const std::lock_guard guard(queue->mutex);
-          queue->events.push_back(event);
+          queue->events.push_back(std::move(own));
           if (event.finish != FinishReason::kNone && ++*ended == answers) queue->cancel = nullptr;
         }
         queue->changed.notify_all();
