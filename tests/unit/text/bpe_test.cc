@@ -1,7 +1,6 @@
 // Merging and added tokens on vocabularies small enough to follow by hand.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <limits>
 #include <random>
 
@@ -80,11 +79,10 @@ TEST(BpeTest, LongPiecesMergeAsShortOnes) {
   }
 }
 
+// In quadratic time it would not end.
 TEST(BpeTest, AMillionBytesOfOneLetter) {
   const Tokenizer tokenizer(letters());
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(tokenizer.encode(std::string(1 << 20, 'a')).size(), std::size_t{1} << 18);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));  // quadratic: hours
 }
 
 TEST(BpeTest, RefusesMergesThatDoNotFit) {
@@ -197,14 +195,13 @@ TEST(ScoreBpeTest, FrozenPiecesDoNotMerge) {
   EXPECT_EQ(Tokenizer(std::move(spec)).encode("abc"), (Ids{1, 5}));
 }
 
+// In quadratic time it would not end.
 TEST(ScoreBpeTest, AMillionBytes) {
   const Tokenizer tokenizer(scored());
-  const auto start = std::chrono::steady_clock::now();
   std::string text;
   while (text.size() < (1u << 20)) text += "abc";
   EXPECT_EQ(tokenizer.encode(text), Ids(text.size() / 3, 6));
   EXPECT_EQ(tokenizer.encode(std::string(1 << 20, 'a')).size(), std::size_t{1} << 20);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 
 TEST(ScoreBpeTest, RefusesScoresThatAreNoNumbers) {

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cstring>
 
 #include "core/text/utf8.h"
@@ -46,13 +45,12 @@ TEST(NormalizerTest, NfcCasesOfUnicode) {
   EXPECT_GT(count, 3000);
 }
 
+// In quadratic time it would not end.
 TEST(NormalizerTest, ManyMarksTakeLinearTime) {
   std::string marks = "a";
-  for (int i = 0; i < 200000; ++i)
+  for (int i = 0; i < 2000000; ++i)
     marks += i % 2 == 0 ? "\xCC\xA7" : "\xCC\x95";  // out of canonical order, all of them
-  const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(normalize_unicode(marks, UnicodeForm::kNfc).size(), marks.size());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));  // quadratic: minutes
 }
 
 TEST(NormalizerTest, Steps) {
