@@ -107,7 +107,8 @@ std::uint64_t ResultsFile::read(bool retry_failed) {
   for (std::string line; lines.next(line) == LineReader::Got::kLine;) {
     ++number;
     const bool whole = at + line.size() < size;
-    const auto key = whole ? parse_result(line) : std::nullopt;
+    std::optional<ResultKey> key;
+    if (whole) key = parse_result(line);
     if (!key && (whole || !starts_a_result(line))) {
       refuse(fmt::format("its line {} is no result of a batch", number), "name another file");
     }
