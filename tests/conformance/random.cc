@@ -115,13 +115,13 @@ std::vector<std::byte> random_weight(Random& random, DType type, std::int64_t ro
 
 namespace {
 
-// Blocks of 32 by their largest magnitude, as GGUF's Q8_0 does it.
-void quantize_block(const double* x, std::int64_t n, double* out, double* ties) {
+// Blocks of 32 by their largest magnitude, as GGUF's Q8_0 does it; the step is kept in `scale`.
+void quantize_block(DType scale, const double* x, std::int64_t n, double* out, double* ties) {
   float largest = 0;
   for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(static_cast<float>(x[i])));
   const float step = largest / 127;
   const float inverse = step != 0 ? 1 / step : 0;
-  const double stored = round_to(DType::kF16, step);
+  const double stored = round_to(scale, step);
   for (std::int64_t i = 0; i < n; ++i) {
     const float scaled = static_cast<float>(x[i]) * inverse;
     out[i] = std::round(scaled) * stored;
@@ -136,10 +136,12 @@ Array quantize_activations(const Array& x, DType type, Array& ties) {
   Array out = x;
   ties = Array(x.shape);
   if (type == DType::kNone) return out;
-  if (type == DType::kQ8_0) {
+  if (type == DType::kQ8_0 || type == DType::kI8) {
+    const DType scale = type == DType::kQ8_0 ? DType::kF16 : DType::kF32;
     for (std::int64_t r = 0; r < x.rows(); ++r) {
       for (std::int64_t i = 0; i < x.columns(); i += 32) {
-        quantize_block(x.row(r) + i, std::min<std::int64_t>(32, x.columns() - i), out.row(r) + i, ties.row(r) + i);
+        quantize_block(scale, x.row(r) + i, std::min<std::int64_t>(32, x.columns() - i), out.row(r) + i,
+                       ties.row(r) + i);
       }
     }
     return out;
