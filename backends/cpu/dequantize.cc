@@ -5,8 +5,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backends/cpu/half.h"
-
 // The expressions of the block formats fix the order of float operations: another order gives other bits. (The target
 // is built without contraction to fused multiply-adds for the same reason.)
 namespace backplane::cpu {
@@ -17,7 +15,7 @@ using Byte = std::uint8_t;
 float half_at(const Byte* at) {
   std::uint16_t bits;
   std::memcpy(&bits, at, sizeof(bits));
-  return half_to_float(bits);
+  return plugin::half_to_float(bits);
 }
 
 std::uint32_t word_at(const Byte* at) {
@@ -225,10 +223,10 @@ void convert_back(const Real* values, std::int64_t count, std::byte* out, Conver
 
 // Objects instead of the functions themselves, so that the loops above are compiled with them inside.
 constexpr auto kSame = [](auto x) { return x; };
-constexpr auto kFromHalf = [](std::uint16_t x) { return half_to_float(x); };
-constexpr auto kFromBfloat = [](std::uint16_t x) { return bfloat_to_float(x); };
-constexpr auto kToHalf = [](double x) { return float_to_half(x); };
-constexpr auto kToBfloat = [](double x) { return float_to_bfloat(x); };
+constexpr auto kFromHalf = [](std::uint16_t x) { return plugin::half_to_float(x); };
+constexpr auto kFromBfloat = [](std::uint16_t x) { return plugin::bfloat_to_float(x); };
+constexpr auto kToHalf = [](double x) { return plugin::float_to_half(x); };
+constexpr auto kToBfloat = [](double x) { return plugin::float_to_bfloat(x); };
 
 }  // namespace
 

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "backends/cpu/dequantize.h"
-#include "backends/cpu/half.h"
 #include "backends/cpu/loops.h"
 #include "backends/cpu/ops.h"
 
@@ -108,10 +107,10 @@ void put_element(bp_type type, double value, std::byte* out) {
       *out = std::byte{value != 0};
       return;
     case BP_TYPE_F8_E4M3:
-      *out = std::byte{float_to_e4m3(value)};
+      *out = std::byte{plugin::float_to_e4m3(value)};
       return;
     case BP_TYPE_F8_E5M2:
-      *out = std::byte{float_to_e5m2(value)};
+      *out = std::byte{plugin::float_to_e5m2(value)};
       return;
     default:
       return write_elements(type, &value, 1, out);

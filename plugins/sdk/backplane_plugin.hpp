@@ -8,6 +8,7 @@
 //   backplane_ops.hpp            argument structs by op code
 //   backplane_host_memory.hpp    a buffer table over ordinary memory
 //   backplane_simple_plugin.hpp  a whole plugin out of a class with `supports` and `run`
+//   backplane_half.hpp           floats of 16 and 8 bits
 //
 // For devices that compute in host memory:
 //   backplane_check.hpp          whether one tensor is what an op expects
@@ -21,6 +22,7 @@
 #include "backplane_call.hpp"
 #include "backplane_check.hpp"
 #include "backplane_fused_checks.hpp"
+#include "backplane_half.hpp"
 #include "backplane_host_memory.hpp"
 #include "backplane_op_checks.hpp"
 #include "backplane_ops.hpp"

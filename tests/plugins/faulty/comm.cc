@@ -8,14 +8,13 @@
 #include <mutex>
 #include <utility>
 
-#include "backends/cpu/half.h"
 #include "stream.h"
 
 namespace faulty {
 namespace {
 
-using backplane::cpu::float_to_half;
-using backplane::cpu::half_to_float;
+using backplane::plugin::float_to_half;
+using backplane::plugin::half_to_float;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::chrono::seconds kPatience{60};  // for a rank that doesn't come

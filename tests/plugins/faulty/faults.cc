@@ -4,14 +4,13 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "backends/cpu/half.h"
 #include "faulty.h"
 
 namespace faulty {
 namespace {
 
-using backplane::cpu::float_to_half;
-using backplane::cpu::half_to_float;
+using backplane::plugin::float_to_half;
+using backplane::plugin::half_to_float;
 
 float* row_of(const bp_tensor& tensor, std::int64_t row) {
   return reinterpret_cast<float*>(address_of(tensor) + row * tensor.stride[0]);

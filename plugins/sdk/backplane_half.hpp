@@ -1,11 +1,11 @@
-// Floating-point types of 16 and 8 bits, as bits.
+// Floating-point types of 16 and 8 bits, as bits. SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 
-namespace backplane::cpu {
+namespace backplane::plugin {
 
 inline float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16;
@@ -57,4 +57,4 @@ inline std::uint8_t float_to_e4m3(double value) {
   return sign | static_cast<std::uint8_t>(encode_float<4, 3>(magnitude));
 }
 
-}  // namespace backplane::cpu
+}  // namespace backplane::plugin
