@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/device/device.h"
 #include "tests/unit/conformance/suite_runs.h"
 
 namespace backplane::conformance_test {
@@ -32,6 +33,33 @@ TEST(Conformance, Template) { expect_sound(run("template:0"), 50); }
 TEST(Conformance, CpuBehindAStream) { expect_sound(run("faulty:0"), 1250); }
 TEST(Conformance, OpaqueF32) { expect_sound(run("opaque:f32"), 1950); }
 TEST(Conformance, OpaqueF16) { expect_sound(run("opaque:f16"), 1950); }
+
+// ---- The fast CPU, with every set of kernels that this processor can run
+
+bool opens(const std::string& name, const std::string& options) {
+  try {
+    const conformance::Target on = target(name, options);
+    return device::Device::open(on.plugin, on.index, false, options) != nullptr;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+class ConformanceOnednn : public testing::TestWithParam<const char*> {};
+
+TEST_P(ConformanceOnednn, IsSound) {
+  const std::string kernels = std::string("kernels=") + GetParam();
+  if (!opens("onednn:0", kernels)) GTEST_SKIP() << "not built, or not for this processor";
+  expect_sound(run("onednn:0", {}, kernels), 1250);
+}
+INSTANTIATE_TEST_SUITE_P(Kernels, ConformanceOnednn, testing::Values("AVX3_DL", "AVX3", "AVX2", "NEON", "SCALAR"),
+                         [](const auto& set) { return std::string(set.param); });
+
+TEST(Conformance, OnednnRefusesOptionsItHasNot) {
+  if (!opens("onednn:0", {})) GTEST_SKIP() << "not built";
+  EXPECT_FALSE(opens("onednn:0", "kernels=none"));
+  EXPECT_FALSE(opens("onednn:0", "color=red"));
+}
 
 TEST(Conformance, DeclaredRoundingOfActivationsIsAllowedFor) { expect_sound(run("faulty:0", "LINEAR/", "q8=1"), 100); }
 

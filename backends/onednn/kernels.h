@@ -1,0 +1,129 @@
+// What is compiled once for each kind of processor: plain functions over plain pointers. Everything around them
+// (checks, threads, tensors) is compiled once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plugins/abi/backplane_plugin.h"
+
+namespace backplane::onednn {
+
+constexpr std::int64_t kLanes = 8;   // rows of a panel of weights, keys of a vector of scores
+constexpr std::int64_t kBlock = 32;  // columns that share a scale
+
+// How the integer sum over a block becomes the sum over the weights, which are d * q, d * (q - center) or d * q + m.
+enum class Offset {
+  kNone,    // d * q
+  kCenter,  // a constant is taken off all q: as an integer, exactly
+  kMinimum  // the block has a minimum of its own
+};
+
+// A quantized format as it lies in a panel of eight rows: a record is `blocks` blocks after `super_bytes` that they
+// share. plugin memory only; how a file's blocks get there is packed.cc's.
+struct Format {
+  bp_type type;
+  std::int32_t bits;         // of a weight
+  std::int32_t blocks;       // of 32 columns, in a record
+  std::int32_t super_bytes;  // of eight rows
+  std::int32_t block_bytes;  // of eight rows
+  std::int32_t scales;       // in a block of a row: 1, or 2 of 16 columns each
+  Offset offset;
+  std::int32_t center;
+};
+
+// The format of a quantized type, or nullptr where there is none.
+const Format* format_of(bp_type type);
+
+// Rows of activations in bytes: x = d * q in blocks of 32.
+struct QuantizedRows {
+  std::int8_t* q;       // [T,C], in -127..127
+  float* d;             // [T,C/32]
+  float* sum;           // [T,C/32]: d times the sum of q, for Offset::kMinimum
+  std::int32_t* start;  // [T,C/32*scales]: -center times the sum of q, otherwise
+  std::int64_t columns;
+};
+
+// `count` panels of eight rows, `stride` bytes apart.
+struct Panels {
+  const std::uint8_t* data;
+  std::int64_t stride;
+  std::int64_t count;
+};
+
+struct LinearKernels {
+  // One row of QuantizedRows from float32, for weights of that format. A block with NaN or infinity has d = NaN.
+  void (*quantize)(const Format& format, const float* x, const QuantizedRows& to, std::int64_t row);
+  // tile[panel][token][8] = the products of all tokens with the panels' rows. `scratch` is expanded_bytes(columns).
+  void (*multiply)(const Format& format, const Panels& panels, const QuantizedRows& x, std::int64_t tokens,
+                   std::uint8_t* scratch, float* tile);
+  // The same for weights in F32, F16 or BF16, [C][8] in a panel; x is [T,C] with rows `x_stride` floats apart.
+  void (*multiply_float)(bp_type type, const Panels& panels, const float* x, std::int64_t x_stride,
+                         std::int64_t columns, std::int64_t tokens, std::uint8_t* scratch, float* tile);
+};
+
+// Bytes of scratch that `multiply` and `multiply_float` need for weights of that many columns.
+constexpr std::int64_t expanded_bytes(std::int64_t columns) { return (columns + kBlock) * 2 * kLanes * 4; }
+
+struct RowKernels {
+  // out = (x - mean) / root * (unit_offset + weight) + bias; weight and bias may be null.
+  void (*norm)(const float* x, const float* weight, const float* bias, std::int64_t n, bool layer, float eps,
+               float unit_offset, float* out);
+  // sum = a + alpha * b
+  void (*add)(const float* a, const float* b, float alpha, std::int64_t n, float* sum);
+  // out = f(x), and out = f(gate) * up; kind is BP_ACT_*.
+  void (*activate)(std::uint32_t kind, const float* x, std::int64_t n, float* out);
+  void (*glu)(std::uint32_t kind, const float* gate, const float* up, std::int64_t n, float* out);
+  // `n` floats rounded to nearest even, every `step`-th element of `out`.
+  void (*store)(bp_type type, const float* x, std::int64_t n, std::byte* out, std::int64_t step);
+};
+
+// Up to kMostRows queries that look at the same keys [first, last] of one chunk. A page holds `page_size` keys, a
+// multiple of eight: K[D][page_size], V[page_size][Dv].
+constexpr int kMostRows = 4;
+struct AttentionChunk {
+  bp_type type;                     // of K and V: F32, F16 or BF16
+  const std::byte* const* k_pages;  // of the keys from `begin` on
+  const std::byte* const* v_pages;
+  std::int64_t begin;        // the chunk's first key, a multiple of page_size
+  std::int64_t first, last;  // keys to look at
+  std::int64_t page_size, dim, value_dim;
+  float scale, softcap;  // softcap 0: none
+  int rows;
+  const float* q[kMostRows];  // [D]
+  float* scores;              // scratch, [rows][kChunk]
+  float* maximum[kMostRows];  // out: the largest score,
+  float* total[kMostRows];    // the sum of exp(score - maximum),
+  float* out[kMostRows];      // and [Dv]: the values times these
+};
+constexpr std::int64_t kChunk = 256;  // keys; softmax is combined chunk by chunk
+
+struct AttentionKernels {
+  void (*chunk)(const AttentionChunk& chunk);
+  // Combines a second partial softmax into a first one: `maximum`, `total` and out[n].
+  void (*merge)(float* maximum, float* total, float* out, float maximum2, float total2, const float* out2,
+                std::int64_t n);
+  // `n` elements as floats.
+  void (*load)(bp_type type, const std::byte* from, std::int64_t n, float* out);
+};
+
+struct Kernels {
+  std::int64_t target = 0;  // Highway's bit
+  std::string name;         // "AVX3_DL"
+  LinearKernels linear{};
+  RowKernels rows{};
+  AttentionKernels attention{};
+};
+
+// Those for the best of what this processor has; of those with names, by name ("AVX2", any case). nullptr: no such one,
+// or not on this processor.
+const Kernels* best_kernels();
+const Kernels* kernels_by_name(const std::string& name);
+std::string kernel_names();  // all that this processor can run, separated by spaces
+
+// Each file of kernels adds its part for each target when the plugin is loaded.
+Kernels& kernels_for(std::int64_t target);
+
+}  // namespace backplane::onednn

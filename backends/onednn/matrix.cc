@@ -1,0 +1,276 @@
+#include "backends/onednn/matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+namespace backplane::onednn {
+namespace {
+
+bool is_float_weight(bp_type type) { return type == BP_TYPE_F32 || type == BP_TYPE_F16 || type == BP_TYPE_BF16; }
+
+// A tile is the products of some panels with some tokens: small enough for the first-level cache.
+constexpr std::int64_t kTokens = 256, kFewTokens = 16;
+constexpr std::int64_t kPanels = 2, kFewTokensPanels = 16;
+constexpr std::int64_t kTileFloats = kPanels * kTokens * kLanes;
+static_assert(kFewTokensPanels * kFewTokens * kLanes <= kTileFloats);
+
+// Multiplications that are worth waking another thread for.
+constexpr std::int64_t kGrain = 1 << 17;
+
+std::int64_t panel_grain(std::int64_t tokens, std::int64_t columns) {
+  return 1 + kGrain / (1 + tokens * columns * kLanes);
+}
+
+// What a worker needs: two tiles, a panel pair as floats, and canonical rows as panels.
+struct Worker {
+  float* tile;
+  float* second_tile;
+  std::uint8_t* expanded;
+  std::uint8_t* packed;
+};
+
+std::uint64_t canonical_bytes(std::int64_t columns) {
+  return Workspace::checked(static_cast<std::uint64_t>(columns), kFewTokensPanels * kLanes * sizeof(float));
+}
+
+class Workers {
+ public:
+  Workers(Workspace& workspace, std::int64_t columns)
+      : columns_(columns),
+        tiles_(workspace.take<float>(2 * kTileFloats * std::uint64_t{plugin::threads()})),
+        expanded_(
+            workspace.take<std::uint8_t>(static_cast<std::uint64_t>(expanded_bytes(columns)) * plugin::threads())),
+        packed_(workspace.take<std::uint8_t>(canonical_bytes(columns) * plugin::threads())) {}
+
+  Worker at(unsigned worker) const {
+    float* tile = tiles_ + 2 * kTileFloats * worker;
+    return {tile, tile + kTileFloats, expanded_ + expanded_bytes(columns_) * worker,
+            packed_ + canonical_bytes(columns_) * worker};
+  }
+
+ private:
+  std::int64_t columns_;
+  float* tiles_;
+  std::uint8_t *expanded_, *packed_;
+};
+
+// Some panels of a matrix and some tokens of x.
+struct Piece {
+  std::int64_t panel, panels, token, tokens;
+};
+
+void compute_tile(const Device& device, const Matrix& weight, const Activations& x, const QuantizedRows* quantized,
+                  const Piece& piece, const Worker& worker, float* tile) {
+  const Panels panels = weight.panels(piece.panel, piece.panels, worker.packed);
+  if (quantized == nullptr) {
+    const bp_type type = weight.packed() ? weight.type() : bp_type{BP_TYPE_F32};
+    device.kernels->linear.multiply_float(type, panels, x.floats() + piece.token * x.stride(), x.stride(), x.columns(),
+                                          piece.tokens, worker.expanded, tile);
+    return;
+  }
+  const std::int64_t blocks = x.columns() / kBlock, scales = weight.format()->scales;
+  QuantizedRows rows = *quantized;
+  rows.q += piece.token * rows.columns;
+  rows.d += piece.token * blocks;
+  rows.sum += piece.token * blocks;
+  rows.start += piece.token * blocks * scales;
+  device.kernels->linear.multiply(*weight.format(), panels, rows, piece.tokens, worker.expanded, tile);
+}
+
+// Writes a tile to where it belongs.
+void finish_tile(const Product& product, const Piece& piece, const float* tile) {
+  const std::int64_t rows = product.weight->rows();
+  for (std::int64_t p = 0; p < piece.panels; ++p) {
+    const std::int64_t row = (piece.panel + p) * kLanes, lanes = std::min(kLanes, rows - row);
+    for (std::int64_t t = 0; t < piece.tokens; ++t, tile += kLanes) {
+      float* out = product.out + (piece.token + t) * product.out_stride + row;
+      if (product.bias == nullptr && product.residual == nullptr) {
+        std::memcpy(out, tile, static_cast<std::size_t>(lanes) * sizeof(float));
+        continue;
+      }
+      const float* residual =
+          product.residual ? product.residual + (piece.token + t) * product.residual_stride + row : nullptr;
+      for (std::int64_t i = 0; i < lanes; ++i) {
+        const float sum = product.bias ? tile[i] + product.bias[row + i] : tile[i];
+        out[i] = residual ? residual[i] + product.alpha * sum : sum;
+      }
+    }
+  }
+}
+
+// Calls piece(Piece) for panels [begin, end) of one matrix and all tokens.
+template <class Function>
+void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t tokens, Function&& function) {
+  const std::int64_t most = tokens <= kFewTokens ? kFewTokensPanels : kPanels;
+  for (std::int64_t panel = begin; panel < end; panel += most) {
+    for (std::int64_t token = 0; token < tokens; token += kTokens) {
+      function(Piece{panel, std::min(most, end - panel), token, std::min(kTokens, tokens - token)});
+    }
+  }
+}
+
+}  // namespace
+
+void check_matrix_type(const bp_matrix& matrix) {
+  const bp_type type = matrix.tensor.type;
+  if (is_float_weight(type) || format_of(type) != nullptr) return;
+  plugin::refuse(std::string("weights in ") + plugin::type_info(type).name);
+}
+
+Matrix::Matrix(const bp_matrix& matrix, const char* name) : tensor_(matrix.tensor) {
+  const std::string label = name;
+  if (matrix.weight != nullptr) {
+    packed_ = &weight_of(matrix.weight);
+    plugin::require(packed_->finished(), "a weight before its finish");
+    if (packed_->rows() != tensor_.shape[0] || packed_->columns() != tensor_.shape[1] ||
+        packed_->type() != tensor_.type) {
+      throw plugin::Failure(BP_INVALID, label + ": the weight has another type or shape than its tensor");
+    }
+    return;
+  }
+  if (!is_float_weight(tensor_.type)) {
+    throw plugin::Failure(BP_INVALID, label + ": quantized weights must be imported");
+  }
+  if (plugin::is_empty(tensor_)) return;
+  try {
+    data_ = plugin::data_of<const std::byte>(tensor_);
+  } catch (const plugin::Failure& failure) {
+    throw plugin::Failure(failure.status(), label + ": " + failure.what());
+  }
+}
+
+float Matrix::element(std::int64_t row, std::int64_t column) const {
+  const std::byte* at = data_ + row * tensor_.stride[0] + column * tensor_.stride[1];
+  if (tensor_.type == BP_TYPE_F32) {
+    float value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  std::uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return tensor_.type == BP_TYPE_F16 ? plugin::half_to_float(bits) : plugin::bfloat_to_float(bits);
+}
+
+Panels Matrix::panels(std::int64_t first, std::int64_t count, std::uint8_t* scratch) const {
+  if (packed_ != nullptr) return packed_->panels(first, count);
+  auto* to = reinterpret_cast<float*>(scratch);
+  for (std::int64_t p = first; p < first + count; ++p) {
+    for (std::int64_t c = 0; c < columns(); ++c) {
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+        const std::int64_t row = p * kLanes + lane;
+        *to++ = row < rows() ? element(row, c) : 0;
+      }
+    }
+  }
+  return {scratch, columns() * kLanes * static_cast<std::int64_t>(sizeof(float)), count};
+}
+
+void Matrix::read_row(std::int64_t row, float* out) const {
+  if (packed_ != nullptr) return packed_->read_row(row, out);
+  for (std::int64_t c = 0; c < columns(); ++c) out[c] = element(row, c);
+}
+
+std::uint64_t Activations::bytes(std::int64_t tokens, std::int64_t columns) {
+  const std::uint64_t elements =
+      Workspace::checked(static_cast<std::uint64_t>(tokens), static_cast<std::uint64_t>(columns));
+  const std::uint64_t scales = Workspace::checked(elements / kBlock, sizeof(float));
+  return Workspace::bytes_for({elements, scales, scales, 2 * scales});
+}
+
+Activations::Activations(const Device& device, const bp_tensor& x, Workspace& workspace)
+    : device_(device), x_(x, "x"), stride_(x.stride[0] / static_cast<std::int64_t>(sizeof(float))) {
+  const auto elements = static_cast<std::uint64_t>(tokens() * columns());
+  rows_.q = workspace.take<std::int8_t>(elements);
+  rows_.d = workspace.take<float>(elements / kBlock);
+  rows_.sum = workspace.take<float>(elements / kBlock);
+  rows_.start = workspace.take<std::int32_t>(2 * (elements / kBlock));
+  rows_.columns = columns();
+}
+
+const QuantizedRows& Activations::quantized(const Format& format) {
+  if (made_for_ == &format) return rows_;
+  for_rows(tokens(), columns(),
+           [&](std::int64_t t) { device_.kernels->linear.quantize(format, x_.data() + t * stride_, rows_, t); });
+  made_for_ = &format;
+  return rows_;
+}
+
+std::uint64_t multiply_bytes(std::int64_t columns) {
+  const std::uint64_t threads = plugin::threads();
+  return Workspace::bytes_for({2 * kTileFloats * sizeof(float) * threads,
+                               Workspace::checked(static_cast<std::uint64_t>(expanded_bytes(columns)), threads),
+                               Workspace::checked(canonical_bytes(columns), threads)});
+}
+
+void multiply(const Device& device, Workspace workspace, Activations& x, std::span<const Product> products) {
+  const Workers workers(workspace, x.columns());
+  for (std::size_t first = 0; first < products.size();) {
+    const Format* format = products[first].weight->format();
+    std::size_t last = first;
+    std::int64_t panels = 0;
+    for (; last < products.size() && products[last].weight->format() == format; ++last) {
+      panels += products[last].weight->panel_count();
+    }
+    const QuantizedRows* quantized = format ? &x.quantized(*format) : nullptr;
+    plugin::parallel_for(
+        panels, panel_grain(x.tokens(), x.columns()), [&](std::int64_t begin, std::int64_t end, unsigned number) {
+          const Worker worker = workers.at(number);
+          for (std::size_t i = first; i < last && end > 0; ++i) {
+            const Product& product = products[i];
+            const std::int64_t own = product.weight->panel_count();
+            for_pieces(std::max<std::int64_t>(begin, 0), std::min(end, own), x.tokens(), [&](const Piece& piece) {
+              compute_tile(device, *product.weight, x, quantized, piece, worker, worker.tile);
+              finish_tile(product, piece, worker.tile);
+            });
+            begin -= own;
+            end -= own;
+          }
+        });
+    first = last;
+  }
+}
+
+void multiply_gated(const Device& device, Workspace workspace, Activations& x, const Product& gate, const Product& up,
+                    std::uint32_t kind) {
+  const Workers workers(workspace, x.columns());
+  const Format *format = gate.weight->format(), *up_format = up.weight->format();
+  if (format != up_format) {  // two kinds of bytes of x don't fit into one loop
+    const Product both[] = {gate, up};
+    multiply(device, workspace, x, both);
+    for_rows(x.tokens(), gate.weight->rows(), [&](std::int64_t t) {
+      float* out = gate.out + t * gate.out_stride;
+      device.kernels->rows.glu(kind, out, up.out + t * up.out_stride, gate.weight->rows(), out);
+    });
+    return;
+  }
+  const QuantizedRows* quantized = format ? &x.quantized(*format) : nullptr;
+  const auto add_bias = [](const Product& product, const Piece& piece, float* tile) {
+    if (product.bias == nullptr) return;
+    for (std::int64_t p = 0; p < piece.panels; ++p) {
+      const std::int64_t row = (piece.panel + p) * kLanes;
+      const std::int64_t lanes = std::min(kLanes, product.weight->rows() - row);
+      for (std::int64_t t = 0; t < piece.tokens; ++t, tile += kLanes) {
+        for (std::int64_t i = 0; i < lanes; ++i) tile[i] += product.bias[row + i];
+      }
+    }
+  };
+  Product out = gate;
+  out.bias = nullptr;
+  plugin::parallel_for(gate.weight->panel_count(), panel_grain(2 * x.tokens(), x.columns()),
+                       [&](std::int64_t begin, std::int64_t end, unsigned number) {
+                         const Worker worker = workers.at(number);
+                         for_pieces(begin, end, x.tokens(), [&](const Piece& piece) {
+                           compute_tile(device, *gate.weight, x, quantized, piece, worker, worker.tile);
+                           compute_tile(device, *up.weight, x, quantized, piece, worker, worker.second_tile);
+                           add_bias(gate, piece, worker.tile);
+                           add_bias(up, piece, worker.second_tile);
+                           device.kernels->rows.glu(kind, worker.tile, worker.second_tile,
+                                                    piece.panels * piece.tokens * kLanes, worker.tile);
+                           finish_tile(out, piece, worker.tile);
+                         });
+                       });
+}
+
+}  // namespace backplane::onednn

@@ -1,0 +1,82 @@
+// Products of activations with weight matrices, several matrices in one parallel loop.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "backends/onednn/ops.h"
+
+namespace backplane::onednn {
+
+// Whether LINEAR and EMBED take weights of that type: imported, or canonical floats. Otherwise throws BP_UNSUPPORTED.
+void check_matrix_type(const bp_matrix& matrix);
+
+// A weight matrix [N,C]: packed, or canonical rows of F32, F16 or BF16 with any strides, which are packed panel by
+// panel as they are needed.
+class Matrix {
+ public:
+  Matrix(const bp_matrix& matrix, const char* name);
+
+  std::int64_t rows() const { return tensor_.shape[0]; }
+  std::int64_t columns() const { return tensor_.shape[1]; }
+  const Format* format() const { return packed_ ? packed_->format() : nullptr; }
+  bp_type type() const { return tensor_.type; }
+  std::int64_t panel_count() const { return (rows() + kLanes - 1) / kLanes; }
+  // Panels [first, first + count), in `scratch` where they aren't packed: count * columns * 32 bytes.
+  Panels panels(std::int64_t first, std::int64_t count, std::uint8_t* scratch) const;
+  bool packed() const { return packed_ != nullptr; }
+  // Row `row` as floats.
+  void read_row(std::int64_t row, float* out) const;
+
+ private:
+  float element(std::int64_t row, std::int64_t column) const;
+
+  bp_tensor tensor_;
+  const PackedWeight* packed_ = nullptr;
+  const std::byte* data_ = nullptr;
+};
+
+// The rows [T,C] that matrices are multiplied with, as floats and, for quantized weights, as bytes.
+class Activations {
+ public:
+  Activations(const Device& device, const bp_tensor& x, Workspace& workspace);
+
+  std::int64_t tokens() const { return x_.rows(); }
+  std::int64_t columns() const { return x_.columns(); }
+  const float* floats() const { return x_.data(); }
+  std::int64_t stride() const { return stride_; }  // floats from row to row
+  // As bytes for weights of that format: quantized now, unless they were for the last call.
+  const QuantizedRows& quantized(const Format& format);
+
+  static std::uint64_t bytes(std::int64_t tokens, std::int64_t columns);
+
+ private:
+  const Device& device_;
+  View<const float> x_;
+  std::int64_t stride_;
+  QuantizedRows rows_{};
+  const Format* made_for_ = nullptr;
+};
+
+// out = x W^T + bias, or with a residual: residual + alpha * that. Rows of out and residual are contiguous floats.
+struct Product {
+  const Matrix* weight;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  std::int64_t out_stride = 0;
+  const float* residual = nullptr;
+  std::int64_t residual_stride = 0;
+  float alpha = 1;
+};
+
+// All products of one x, in one loop where their weights have one format.
+void multiply(const Device& device, Workspace workspace, Activations& x, std::span<const Product> products);
+
+// out = f(gate) * up, both products of x; nothing of them is stored.
+void multiply_gated(const Device& device, Workspace workspace, Activations& x, const Product& gate, const Product& up,
+                    std::uint32_t kind);
+
+// What these two take from a workspace, beside Activations.
+std::uint64_t multiply_bytes(std::int64_t columns);
+
+}  // namespace backplane::onednn
