@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/engine/engine.h"
 #include "core/engine/session.h"
+#include "plugins/host/host_table.h"
 #include "tools/json_lines.h"
 #include "tools/prompt.h"
 #include "tools/run_report.h"
@@ -60,6 +61,7 @@ class Chat {
   static engine::EngineOptions engine_options(const OpenedModel& opened) {
     engine::EngineOptions options;
     options.tokenizer = opened.tokenizer_or_null();
+    options.pool = &plugins::host_pool();
     return options;
   }
 

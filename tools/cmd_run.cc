@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/engine/engine.h"
 #include "core/engine/generation.h"
+#include "plugins/host/host_table.h"
 #include "tools/chat.h"
 #include "tools/commands.h"
 #include "tools/json_lines.h"
@@ -108,6 +109,7 @@ int run_once(const RunOptions& options, const OpenedModel& opened, bool chat) {
 
   engine::EngineOptions engine_options;
   engine_options.tokenizer = opened.tokenizer_or_null();
+  engine_options.pool = &plugins::host_pool();
   engine::Engine engine(*loaded.model, engine_options);
   Output out;
   const bool has_text = engine_options.tokenizer != nullptr, streams = !options.json && request.n == 1;

@@ -1,6 +1,7 @@
 #include "tools/serving_options.h"
 
 #include "core/base/error.h"
+#include "plugins/host/host_table.h"
 
 namespace backplane::tools {
 namespace {
@@ -39,6 +40,7 @@ engine::ServiceOptions ServingOptions::service(const OpenedModel& opened, std::s
   service.engine.token_budget = step_tokens;
   service.engine.tokenizer = opened.tokenizer_or_null();
   service.engine.step_records = 1;
+  service.engine.pool = &plugins::host_pool();
   service.max_requests = max_requests;
   return service;
 }

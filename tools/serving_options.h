@@ -17,6 +17,7 @@ struct ServingOptions {
 
   // Throw Error{kUsage} for values that allow no work.
   models::LoadOptions load() const;
+  // When the devices are open: the number of threads is then known.
   engine::ServiceOptions service(const OpenedModel& opened, std::size_t max_requests) const;
 };
 void add_options(Command& command, ServingOptions& options);

@@ -4,7 +4,6 @@
 
 #include "core/base/error.h"
 #include "core/engine/engine.h"
-#include "core/sample/logprobs.h"
 
 namespace backplane::engine {
 namespace {
@@ -16,30 +15,44 @@ bool contains(const std::vector<TokenId>& ids, TokenId id) {
 }  // namespace
 
 void Engine::commit(std::span<const sched::Share> shares, const Logits& logits, std::vector<Event>& events) {
+  draws_.clear();
   std::uint32_t row = 0;
-  for (const sched::Share& share : shares) commit(share, logits, row, events);
+  for (const sched::Share& share : shares) add_draws(share, logits, row);
+  drawer_.run(draws_);
+  std::span<Draw> left = draws_;
+  for (const sched::Share& share : shares) {
+    const auto [begin, end] = share.rows();
+    const std::size_t count = end - begin + (share.logits ? 1 : 0);
+    commit(share, left.first(count), events);
+    left = left.subspan(count);
+  }
 }
 
 // `row`: the share's first one; moved to the next share's.
-void Engine::commit(const sched::Share& share, const Logits& logits, std::uint32_t& row, std::vector<Event>& events) {
+void Engine::add_draws(const sched::Share& share, const Logits& logits, std::uint32_t& row) {
+  const Active& active = static_cast<const Active&>(*share.sequence);
+  const Request& request = active.task->request;
+  const auto [begin, end] = share.rows();
+  for (std::uint64_t p = begin; p < end; ++p) {
+    draws_.push_back({.logits = logits.row(row++), .top = request.prompt_logprobs, .token = active.tokens[p + 1]});
+  }
+  if (!share.logits) return;
+  draws_.push_back({.logits = logits.row(row++), .sampler = &active.sampler, .top = request.top_logprobs});
+}
+
+void Engine::commit(const sched::Share& share, std::span<Draw> draws, std::vector<Event>& events) {
   Active& active = static_cast<Active&>(*share.sequence);
-  const std::uint64_t begin = active.rows_begin;
   scheduler_.commit(share);
-  const std::uint32_t first = row, of_prompt = static_cast<std::uint32_t>(active.rows_begin - begin);
-  row += of_prompt + (share.logits ? 1 : 0);
   try {
-    for (std::uint32_t i = 0; i < of_prompt; ++i) {
-      const auto of_row = logits.row(first + i);
-      sample::check_logits(of_row);
-      active.prompt.push_back(
-          sample::report_token(of_row, active.tokens[begin + i + 1], *active.task->request.prompt_logprobs));
+    for (Draw& drawn : draws.first(draws.size() - (share.logits ? 1 : 0))) {
+      if (drawn.error) throw Error(*drawn.error);
+      active.prompt.push_back(std::move(drawn.report));
     }
     if (!share.logits) return;
-    const auto last = logits.row(row - 1);
-    Event event = advance(active, last);
+    Event event = advance(active, draws.back());
     event.prompt = std::exchange(active.prompt, {});
     events.push_back(std::move(event));
-    if (active.generated == 1 && active.answer == 0) fork(active, last, events);
+    if (active.generated == 1 && active.answer == 0) fork(active, draws.back().logits, events);
   } catch (const Error& error) {  // of this row only
     active.broken = true;
     end(active, FinishReason::kError, &error, events);
@@ -50,6 +63,7 @@ void Engine::commit(const sched::Share& share, const Logits& logits, std::uint32
 // pages, and go on when there are seats for them.
 void Engine::fork(Active& first, std::span<const double> logits, std::vector<Event>& events) {
   Answers& answers = requests_.at(first.task->id);
+  std::vector<Draw> draws;
   for (std::uint32_t i = 1; i < first.task->request.n; ++i) {
     answers.push_back(std::make_unique<Active>(first.task, i, options_));
     Active& active = *answers.back();
@@ -57,23 +71,29 @@ void Engine::fork(Active& first, std::span<const double> logits, std::vector<Eve
     active.computed = first.computed;
     active.rows_begin = active.rows_end;
     scheduler_.add(active);
+    draws.push_back({.logits = logits, .sampler = &active.sampler, .top = first.task->request.top_logprobs});
+  }
+  drawer_.run(draws);
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    Active& active = *answers[i + 1];
     try {
       active.rope_row = runner_.model().acquire_rope_row(first.task->allowance.planned_length);
       active.ready = true;
-      events.push_back(advance(active, logits));
+      events.push_back(advance(active, draws[i]));
     } catch (const Error& error) {
       end(active, FinishReason::kError, &error, events);
     }
   }
 }
 
-Event Engine::advance(Active& active, std::span<const double> logits) {
+// Throws what the draw failed with.
+Event Engine::advance(Active& active, Draw& drawn) {
+  if (drawn.error) throw Error(*drawn.error);
   const Request& request = active.task->request;
-  Event event{.request = active.task->id, .answer = active.answer, .token = active.sampler.sample(logits), .text = {}};
+  Event event{.request = active.task->id, .answer = active.answer, .token = drawn.token, .text = {}};
   if (request.top_logprobs) {
-    sample::TokenReport report = sample::report_token(logits, event.token, *request.top_logprobs);
-    event.logprob = report.logprob;
-    event.top = std::move(report.top);
+    event.logprob = drawn.report.logprob;
+    event.top = std::move(drawn.report.top);
   }
   active.tokens.push_back(event.token);
   active.sampler.accept(event.token);

@@ -56,12 +56,9 @@ sample::SamplingParams sampling_of(const Request& request, std::uint32_t answer)
 
 // Which of a share's tokens need logits.
 std::vector<std::uint32_t> rows_of(const sched::Share& share) {
-  const sched::Sequence& sequence = *share.sequence;
   std::vector<std::uint32_t> rows;
-  const std::uint64_t end = sequence.computed + share.tokens;
-  for (std::uint64_t p = std::max(sequence.computed, sequence.rows_begin); p < std::min(end, sequence.rows_end); ++p) {
-    rows.push_back(static_cast<std::uint32_t>(p - sequence.computed));
-  }
+  const auto [begin, end] = share.rows();
+  for (std::uint64_t p = begin; p < end; ++p) rows.push_back(static_cast<std::uint32_t>(p - share.sequence->computed));
   if (share.logits) rows.push_back(share.tokens - 1);
   return rows;
 }
@@ -76,7 +73,8 @@ Engine::Engine(Model& model, EngineOptions options)
       limits_{.vocab_size = model.shape().vocab_size,
               .context = options_.context,
               .kv_longest = book_.longest(options_.context),
-              .has_tokenizer = options_.tokenizer != nullptr} {}
+              .has_tokenizer = options_.tokenizer != nullptr},
+      drawer_(options_.pool) {}
 
 Engine::~Engine() {
   for (auto& [id, answers] : requests_) {

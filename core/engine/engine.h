@@ -9,7 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/base/thread_pool.h"
 #include "core/engine/admission.h"
+#include "core/engine/draw.h"
 #include "core/engine/model.h"
 #include "core/engine/request.h"
 #include "core/engine/step_builder.h"
@@ -37,6 +39,9 @@ struct EngineOptions {
   static constexpr std::uint64_t kNoPreemption = std::numeric_limits<std::uint64_t>::max();
   // A prompt with more tokens than this to compute shares steps with short ones; 0: half of the token budget.
   std::uint32_t long_prompt = 0;
+  // Where a step's rows of logits are sampled if they are many; it outlives the engine, and changes no answer. Null:
+  // one of its own with all processors, started when first there are so many.
+  ThreadPool* pool = nullptr;
 };
 
 struct EngineStats {
@@ -135,9 +140,10 @@ class Engine {
 
   // commit.cc
   void commit(std::span<const sched::Share> shares, const Logits& logits, std::vector<Event>& events);
-  void commit(const sched::Share& share, const Logits& logits, std::uint32_t& row, std::vector<Event>& events);
+  void add_draws(const sched::Share& share, const Logits& logits, std::uint32_t& row);
+  void commit(const sched::Share& share, std::span<Draw> draws, std::vector<Event>& events);
   void fork(Active& first, std::span<const double> logits, std::vector<Event>& events);
-  Event advance(Active& active, std::span<const double> logits);
+  Event advance(Active& active, Draw& drawn);
   void end(Active& active, FinishReason reason, const Error* error, std::vector<Event>& events);
 
   // session.cc
@@ -163,6 +169,8 @@ class Engine {
   std::uint64_t clock_ = 0;
   std::uint64_t pages_copied_ = 0;
   sched::Step step_;  // reused
+  RowDrawer drawer_;
+  std::vector<Draw> draws_;  // reused
 };
 
 }  // namespace backplane::engine

@@ -1,10 +1,12 @@
 // Who waits, who runs, and what the next step computes: makes snapshots for the planner and carries out its plans.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "core/kv/kv_book.h"
@@ -28,6 +30,12 @@ struct Share {
   std::uint32_t tokens = 0;
   bool logits = false;    // the last pending ones: logits of the last one are wanted
   bool admitted = false;  // it waited before this step
+
+  // Before the share is committed: the positions [first, second) of its tokens that Sequence::rows_begin is about.
+  std::pair<std::uint64_t, std::uint64_t> rows() const {
+    const std::uint64_t begin = std::max(sequence->computed, sequence->rows_begin);
+    return {begin, std::max(begin, std::min(sequence->computed + tokens, sequence->rows_end))};
+  }
 };
 
 struct Schedule {

@@ -1,4 +1,5 @@
-// How long it takes to draw a token on one core: bench_sample [VOCABULARY] [RUNS]
+// How long it takes to draw a token on one core, and the tokens of a step on several:
+//   bench_sample [VOCABULARY] [RUNS]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,10 +11,13 @@
 #include <cstdlib>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/base/thread_pool.h"
+#include "core/engine/draw.h"
 #include "core/sample/logprobs.h"
 #include "core/sample/sampler.h"
 
@@ -28,10 +32,10 @@ constexpr std::size_t kRows = 8;  // that a measurement goes through in turn
 
 // Logits as models give them: about normal, with a few tokens far above. `peak` 0 has none of these; `coarse` has the
 // few significant bits of bfloat16, and so many ties.
-std::vector<Row> make_rows(std::size_t vocabulary, double peak, bool coarse) {
+std::vector<Row> make_rows(std::size_t vocabulary, double peak, bool coarse, std::size_t count = kRows) {
   std::mt19937_64 random(7);
   std::normal_distribution<double> normal(0, 2.5);
-  std::vector<Row> rows(kRows, Row(vocabulary));
+  std::vector<Row> rows(count, Row(vocabulary));
   for (Row& row : rows) {
     for (double& logit : row) logit = normal(random);
     for (int i = 0; i < 30; ++i) row[random() % vocabulary] += peak / (1 + 0.2 * i);
@@ -44,17 +48,47 @@ std::vector<Row> make_rows(std::size_t vocabulary, double peak, bool coarse) {
 }
 
 // In milliseconds, the median.
+double median(std::vector<double>& times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+double milliseconds(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
 double measure(int runs, const std::vector<Row>& rows, const std::function<TokenId(const Row&)>& work) {
   std::vector<double> times;
   TokenId sum = 0;
   for (const Row& row : rows) sum += work(row);  // pages, caches
   for (int i = 0; i < runs; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    sum += work(rows[static_cast<std::size_t>(i) % rows.size()]);
-    times.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    times.push_back(milliseconds([&] { sum += work(rows[static_cast<std::size_t>(i) % rows.size()]); }));
   }
-  std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-  return sum < 0 ? -1 : times[static_cast<std::size_t>(runs) / 2];
+  return sum < 0 ? -1 : median(times);
+}
+
+// A step's rows one after another and on all processors, in turn.
+void measure_steps(std::size_t vocabulary, int runs, const std::string& name, const SamplingParams& params,
+                   std::optional<std::uint32_t> top = {}) {
+  static const std::vector<Row> rows = make_rows(vocabulary, 12, false, 64);
+  static backplane::ThreadPool one(1), all;
+  backplane::engine::RowDrawer alone(&one), together(&all);
+  for (const std::size_t count : {1, 2, 4, 8, 16, 64}) {
+    std::vector<Sampler> samplers;
+    std::vector<backplane::engine::Draw> draws;
+    for (std::size_t i = 0; i < count; ++i) samplers.emplace_back(params);
+    for (std::size_t i = 0; i < count; ++i) draws.push_back({.logits = rows[i], .sampler = &samplers[i], .top = top});
+    std::vector<double> serial, parallel;
+    for (int i = 0; i < std::max(5, runs / 4); ++i) {
+      serial.push_back(milliseconds([&] { alone.run(draws); }));
+      parallel.push_back(milliseconds([&] { together.run(draws); }));
+    }
+    const double a = median(serial), b = median(parallel);
+    std::puts(fmt::format("{:<34}{:>6}{:>12.3f}{:>12.3f}{:>8.2f}", name, count, a, b, a / b).c_str());
+  }
 }
 
 // What it would take to sort the whole vocabulary, for comparison.
@@ -108,6 +142,13 @@ int run(std::size_t vocabulary, int runs) {
   std::uint64_t n = 0;
   line("top-p 0.95 by sorting everything",
        [&](const Row& row) { return by_sorting(row, 0.95, std::fmod(static_cast<double>(++n) * 0.618, 1.0)); });
+  std::puts(fmt::format("\n{:<34}{:>6}{:>12}{:>12}{:>8}", "a step's rows, ms", "rows", "1 thread",
+                        fmt::format("{} threads", backplane::ThreadPool().threads()), "ratio")
+                .c_str());
+  measure_steps(vocabulary, runs, "greedy", {});
+  measure_steps(vocabulary, runs, "the defaults of run",
+                {.temperature = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05});
+  measure_steps(vocabulary, runs, "greedy, 20 log-probabilities", {}, 20);
   return 0;
 }
 
