@@ -234,7 +234,6 @@ void multiply(const Device& device, Workspace workspace, Activations& x, std::sp
 
 void multiply_gated(const Device& device, Workspace workspace, Activations& x, const Product& gate, const Product& up,
                     std::uint32_t kind) {
-  const Workers workers(workspace, x.columns());
   const Format *format = gate.weight->format(), *up_format = up.weight->format();
   if (format != up_format) {  // two kinds of bytes of x don't fit into one loop
     const Product both[] = {gate, up};
@@ -245,6 +244,7 @@ void multiply_gated(const Device& device, Workspace workspace, Activations& x, c
     });
     return;
   }
+  const Workers workers(workspace, x.columns());
   const QuantizedRows* quantized = format ? &x.quantized(*format) : nullptr;
   const auto add_bias = [](const Product& product, const Piece& piece, float* tile) {
     if (product.bias == nullptr) return;

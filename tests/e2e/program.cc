@@ -45,4 +45,15 @@ void expect_refusal(std::vector<std::string> arguments, int status, const std::s
   EXPECT_TRUE(answer["error"]["code"].is_string());
 }
 
+std::string best_device() {
+  const Json devices = backplane_json({"devices", "--json"})["devices"];
+  for (const char* plugin : {"cuda:", "vulkan:", "onednn:"}) {
+    for (const Json& device : devices) {
+      const std::string name = device["name"];
+      if (device["available"] == true && name.starts_with(plugin)) return name;
+    }
+  }
+  return "cpu:f32";
+}
+
 }  // namespace backplane::test

@@ -26,6 +26,9 @@ std::vector<Json> backplane_lines(std::vector<std::string> arguments, const Prog
 void expect_refusal(std::vector<std::string> arguments, int status, const std::string& part,
                     const ProgramInput& input = {});
 
+// What a model runs on unless a device is named: the first of these plugins that has a device here.
+std::string best_device();
+
 // With a small chat model in a folder of its own.
 class ProgramTest : public ::testing::Test {
  protected:
