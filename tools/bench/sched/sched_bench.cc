@@ -24,6 +24,9 @@ constexpr std::uint32_t kPage = 16, kBudget = 2048, kVocabulary = 64;
 
 struct Sizes {
   std::uint32_t running = 256, waiting = 1000, context = 1024, steps = 400;
+
+  // The length of those that begin first: they decode until the last prompt is computed, too.
+  std::uint32_t longest() const { return context + running * context / (kBudget - running) + steps + 64; }
 };
 
 // The times of one part of a step, in microseconds.
@@ -93,7 +96,7 @@ void bench_parts(const Sizes& sizes, std::vector<kv::GroupConfig> groups) {
   for (std::uint32_t i = 0; i < sizes.running + sizes.waiting; ++i) {
     auto sequence = std::make_unique<sched::Sequence>();
     sequence->tokens = text(sizes.context, i);
-    sequence->planned_length = sizes.context + sizes.steps + 64;
+    sequence->planned_length = sizes.longest();
     sequence->kv = book.open(kv::PrefixIdentity{});
     sequence->order.arrival = i;
     scheduler.add(*sequence);
@@ -168,7 +171,10 @@ void bench_engine(const Sizes& sizes, const Load& load) {
 }
 
 int run(const Sizes& sizes) {
-  const std::uint32_t whole = sizes.running * ((sizes.context + sizes.steps) / kPage + 5);
+  if (sizes.running >= kBudget) {
+    throw Error(ErrorCode::kUsage, "more sequences than tokens in a step", "RUNNING", "give fewer");
+  }
+  const std::uint32_t whole = sizes.running * (sizes.longest() / kPage + 1);
   std::printf("%u sequences decode with %u tokens of context, %u wait; pages of %u\n", sizes.running, sizes.context,
               sizes.waiting, kPage);
   print_header();
