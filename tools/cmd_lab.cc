@@ -145,7 +145,7 @@ int run_lab(const LabCommand& command) {
 void add_lab(CommandLine& line) {
   auto options = std::make_shared<LabCommand>();
   Command command =
-      line.command("lab", "Measure and show what KV caching, padding and batching do, in a minute or two");
+      line.command("lab", "Measure and show what KV caching, padding and batching do, in about two minutes");
   command.option("model", options->model, "MODEL", "A .gguf file, a Hugging Face folder, or a known name")
       .option("--out", options->out, "DIR", "Write lab.html, a page with plots and explanations, and lab.json into DIR")
       .option("--trace", options->trace, "FILE",

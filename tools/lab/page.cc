@@ -146,8 +146,8 @@ std::string lab_page(const Json& report) {
   run.erase("experiments");
   out += "<section id=\"run\">\n<h2>About this run</h2>\n" +
          paragraph(
-             "How long the experiments are was chosen by a short run before them (probe), so that all of them take a "
-             "minute or two. Whatever else ran on the machine has left its mark on the times.") +
+             "How long the experiments are was chosen by a short run before them (probe), so that all of them take "
+             "about two minutes. Whatever else ran on the machine has left its mark on the times.") +
          data_html(run) + "</section>\n";
   return out + "</main>\n</body>\n</html>\n";
 }

@@ -1,4 +1,4 @@
-// How large each experiment is, so that all of them take a minute or two on whatever was chosen.
+// How large each experiment is, so that all of them take about two minutes on whatever was chosen.
 #pragma once
 
 #include <cstdint>
