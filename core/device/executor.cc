@@ -26,6 +26,10 @@ Executor::~Executor() {
   for (Site& site : sites_) devices_[site.slot]->unprepare(site.prepared);
 }
 
+bool Executor::synchronous() const {
+  return std::none_of(devices_.begin(), devices_.end(), [](const auto& device) { return device->stream() != nullptr; });
+}
+
 Tensor Executor::scratch(std::string purpose, std::initializer_list<std::int64_t> shape, DType type) {
   Tensor tensor = make_tensor(nullptr, type == DType::kNone ? activation_type() : type, shape);
   tensor.storage = std::make_shared<Storage>(devices_, std::max<std::uint64_t>(1, tensor.end()), std::move(purpose));
@@ -82,7 +86,7 @@ void Executor::begin_step(const sched::Step& step, bool may_capture) {
   if (planning()) throw Error(ErrorCode::kInternal, "a step before the plan");
   const bool decodes = step.n_decode == step.sequences() && step.tokens() == step.sequences() && step.tokens() > 0;
   key_.reset();
-  if (may_capture && captures_ && decodes && !observer_) {
+  if (may_capture && captures_ && decodes && !observer_ && !op_times_) {
     key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages)};
   }
   step_->set(step, key_ ? key_->max_pages : 0);
@@ -178,10 +182,16 @@ void Executor::execute(Site& site, const void* args, Binder& binder) {
     devices_[site.slot]->sync();
     observer_->before(site, binder.seen_);
   }
+  const auto start = op_times_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
   devices_[site.slot]->run(op);
   for (const auto& back : binder.cast_back_) {
     const Buffer& buffer = binder.open(back.to, back.access);
     cast(site.slot, back.from, back.to.abi(buffer.handle()));
+  }
+  if (op_times_) {
+    OpTime& time = (*op_times_)[site.code];
+    ++time.count;
+    time.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (observer_) {
     devices_[site.slot]->sync();

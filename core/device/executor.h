@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,6 +52,13 @@ class Observer {
   virtual void before(const Site& site, const std::vector<Seen>& activations) = 0;
   virtual void after(const Site& site, const std::vector<Seen>& activations) = 0;
 };
+
+// Of all ops of one code.
+struct OpTime {
+  std::uint64_t count = 0;
+  double seconds = 0;
+};
+using OpTimes = std::map<std::uint32_t, OpTime>;  // by code
 
 // Where in the model an op stands, for messages: layers.3.attention.q.
 struct OpName {
@@ -148,6 +156,12 @@ class Executor {
   // nullptr: nobody. It costs a synchronization and a copy of each op's activations.
   void watch(Observer* observer) { observer_ = observer; }
 
+  // nullptr: nobody. Each op that a step runs is added, with the time until the device's call came back: where
+  // synchronous(), that of its work. Meanwhile nothing is recorded or launched.
+  void time_ops(OpTimes* times) { op_times_ = times; }
+  // Whether an op is done when the device's call comes back: no slot has a stream.
+  bool synchronous() const;
+
   // Counts of the step in progress, or of the planning pass.
   const bp_step& counts() const { return *counts_; }
   bool planning() const { return mode_ != Mode::kRun; }
@@ -194,6 +208,7 @@ class Executor {
   std::size_t cursor_ = 0;
   Slot home_ = 0, last_slot_ = 0;
   Observer* observer_ = nullptr;
+  OpTimes* op_times_ = nullptr;
   bp_step smallest_{}, largest_{};
   const bp_step* counts_ = &smallest_;
   const char* step_kind_ = "mixed";

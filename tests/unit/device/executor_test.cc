@@ -45,6 +45,35 @@ class PartsTest : public testing::TestWithParam<std::uint32_t> {
   std::vector<float> table_ = std::vector<float>(kRows * kWide), matrix_ = std::vector<float>(4 * kWide);
 };
 
+TEST_P(PartsTest, TimesTheOpsOfAStep) {
+  ExecutorOptions options;
+  options.policy = FallbackPolicy::kAllow;
+  options.allow = [off = GetParam()](std::uint32_t code) { return code != off; };
+  Executor ex({test::open_opaque()}, test::open_device("cpu:f32"), options);
+  const auto table = ex.weight(source(table_, kRows));
+  const Tensor x = ex.scratch("x", {4, kWide});
+  const auto ops = [&] {
+    const Tensor rows = x.rows(0, ex.counts().tokens);
+    embed(ex, {"x"}, StepIds::kTokens, table, rows);
+    scale(ex, {"double"}, rows, 2);
+    scale(ex, {"again"}, rows, 2);
+  };
+  ex.plan(small_limits(), ops);
+  EXPECT_FALSE(ex.synchronous()) << "the opaque device has a stream";
+  const sched::Step step = step_of({3, 1, 5});
+  OpTimes times;
+  for (OpTimes* to : {&times, static_cast<OpTimes*>(nullptr), &times}) {  // nobody looks at the second step
+    ex.time_ops(to);
+    ex.begin_step(step);
+    ops();
+    ex.end_step();
+  }
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times.at(BP_OP_EMBED).count, 2u);
+  EXPECT_EQ(times.at(BP_OP_SCALE).count, 4u);
+  EXPECT_GT(times.at(BP_OP_SCALE).seconds, 0);
+}
+
 TEST_P(PartsTest, AnOutputThatCoversAPartKeepsTheRest) {
   ExecutorOptions options;
   options.policy = FallbackPolicy::kAllow;
