@@ -6,6 +6,7 @@
 namespace backplane::tools {
 
 void add_batch(CommandLine& line);
+void add_bench(CommandLine& line);
 void add_check(CommandLine& line);
 void add_conform(CommandLine& line);
 void add_devices(CommandLine& line);

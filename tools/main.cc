@@ -13,7 +13,7 @@ int run(int argc, const char* const* argv) {
   tools::CommandLine line("Backplane runs language models on devices that plugins supply.", BACKPLANE_VERSION);
   for (const auto add :
        {tools::add_run, tools::add_batch, tools::add_devices, tools::add_inspect, tools::add_tokenize, tools::add_score,
-        tools::add_template, tools::add_pull, tools::add_conform, tools::add_check, tools::add_lab}) {
+        tools::add_template, tools::add_pull, tools::add_conform, tools::add_check, tools::add_bench, tools::add_lab}) {
     add(line);
   }
   return line.run(argc, argv);

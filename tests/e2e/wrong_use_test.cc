@@ -146,7 +146,7 @@ TEST(Help, IsThereForEveryCommandWithAnExample) {
   EXPECT_EQ(backplane({"--help"}).status, 0);
   EXPECT_EQ(backplane({"--version"}).status, 0);
   for (const char* command :
-       {"run", "devices", "inspect", "tokenize", "score", "template", "pull", "conform", "check"}) {
+       {"run", "devices", "inspect", "tokenize", "score", "template", "pull", "conform", "check", "bench"}) {
     const ProgramRun help = backplane({command, "--help"});
     EXPECT_EQ(help.status, 0);
     EXPECT_EQ(help.err, "");
