@@ -29,7 +29,7 @@ void pause_briefly() {
 
 // Returns when `value` isn't `old` any more: spins first, since sleeping and waking cost more than most waits last.
 std::uint32_t wait_for_change(const std::atomic<std::uint32_t>& value, std::uint32_t old) {
-  constexpr auto kSpin = std::chrono::microseconds(20);
+  constexpr auto kSpin = std::chrono::microseconds(50);
   constexpr int kLooks = 32;  // between two looks at the clock
   const auto end = std::chrono::steady_clock::now() + kSpin;
   do {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,7 +13,7 @@ namespace backplane {
 
 // parallel_for may be called from any thread; loops from different threads run one after another. The calling thread
 // works too, as worker 0. A decode step is hundreds of loops of some ten microseconds each, so whoever waits spins for
-// about 20 microseconds before it sleeps. A part that its worker hasn't begun is taken by whoever is done first: beside
+// about 50 microseconds before it sleeps. A part that its worker hasn't begun is taken by whoever is done first: beside
 // a busy process, a loop doesn't wait for a worker that has no processor.
 class ThreadPool {
  public:
