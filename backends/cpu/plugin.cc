@@ -1,6 +1,5 @@
 // The `cpu` plugin: the tables, and the two devices cpu:f32 and cpu:f64. Its memory is the host's, so that the buffer
 // functions are the SDK's.
-#include <cstdio>
 #include <memory>
 
 #include "backends/cpu/dispatch.h"
@@ -28,23 +27,6 @@ constexpr std::uint32_t kKindCount = 2;
 // A device has no state but what it computes in.
 const Kind& kind_of(bp_device device) { return *reinterpret_cast<const Kind*>(device); }
 
-struct Memory {
-  std::uint64_t total = 0, available = 0;  // bytes, 0: unknown
-};
-
-Memory host_memory() {
-  Memory memory;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "r"), std::fclose);
-  if (!file) return memory;
-  char line[256];
-  while (std::fgets(line, sizeof(line), file.get()) != nullptr) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) memory.total = kib * 1024;
-    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) memory.available = kib * 1024;
-  }
-  return memory;
-}
-
 bp_status count(bp_context, std::uint32_t* devices) {
   *devices = kKindCount;
   return BP_OK;
@@ -63,7 +45,7 @@ bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info
     bp_device_info own{};
     plugin::copy_text(own.name, kind.name);
     plugin::copy_text(own.description, kind.description);
-    own.memory_total = host_memory().total;
+    own.memory_total = plugin::machine_memory().total;
     plugin::fill_struct(info, own);
   });
 }
@@ -97,7 +79,7 @@ bp_status caps(bp_device device, bp_context context, bp_caps* caps) {
                           BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q2_K, BP_TYPE_Q3_K, BP_TYPE_Q4_K, BP_TYPE_Q5_K,
                           BP_TYPE_Q6_K, BP_TYPE_IQ4_NL, BP_TYPE_IQ4_XS, BP_TYPE_MXFP4});
     own.kv_types = plugin::type_set({BP_TYPE_F64, BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});
-    const Memory memory = host_memory();
+    const plugin::MachineMemory memory = plugin::machine_memory();
     own.memory_total = memory.total;
     own.memory_free = memory.available;
     plugin::fill_struct(caps, own);
@@ -119,18 +101,6 @@ bp_status run(bp_device device, bp_stream stream, bp_context context, const bp_o
     plugin::require(stream == nullptr, "this device has no streams");
     run_op(kind_of(device).real, plugin::read_struct(op));
   });
-}
-
-// The system may promise more memory than there is, and end the process later: what can't be there is refused here.
-bp_status alloc(bp_device device, bp_context context, std::uint64_t bytes, bp_memory kind, bp_buffer* buffer) {
-  const std::uint64_t total = host_memory().total;
-  if (total != 0 && bytes > total && kind <= BP_MEMORY_UNIFIED) {
-    return plugin::guard(context, [&] {
-      throw plugin::Failure(BP_OUT_OF_MEMORY,
-                            std::to_string(bytes) + " bytes on a machine with " + std::to_string(total));
-    });
-  }
-  return plugin::host_memory::alloc(device, context, bytes, kind, buffer);
 }
 
 }  // namespace
@@ -155,8 +125,6 @@ extern "C" BP_EXPORT bp_status backplane_plugin_v1(const bp_host* host, bp_conte
     device.supports = cpu::supports;
     device.run = cpu::run;
     plugin::fill_table(tables, &bp_tables::device, device);
-    bp_buffer_table buffer = plugin::host_memory_table();
-    buffer.alloc = cpu::alloc;
-    plugin::fill_table(tables, &bp_tables::buffer, buffer);
+    plugin::fill_table(tables, &bp_tables::buffer, plugin::host_memory_table());
   });
 }

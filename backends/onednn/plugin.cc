@@ -1,6 +1,5 @@
 // The `onednn` plugin: the tables, and its one device. Its memory is the host's, so that the buffer functions are the
 // SDK's.
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -17,24 +16,6 @@ const Kernels& any_kernels() {
   const Kernels* best = best_kernels();
   if (best == nullptr) throw plugin::Failure(BP_UNAVAILABLE, "no kernels for this processor were built");
   return *best;
-}
-
-// Bytes, 0: unknown.
-struct Memory {
-  std::uint64_t total = 0, available = 0;
-};
-
-Memory host_memory() {
-  Memory memory;
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "r"), std::fclose);
-  if (!file) return memory;
-  char line[256];
-  while (std::fgets(line, sizeof(line), file.get()) != nullptr) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) memory.total = kib * 1024;
-    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) memory.available = kib * 1024;
-  }
-  return memory;
 }
 
 bp_status count(bp_context context, std::uint32_t* devices) {
@@ -54,7 +35,7 @@ bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info
     bp_device_info own{};
     plugin::copy_text(own.name, "0");
     plugin::copy_text(own.description, description(any_kernels()));
-    own.memory_total = host_memory().total;
+    own.memory_total = plugin::machine_memory().total;
     plugin::fill_struct(info, own);
   });
 }
@@ -96,7 +77,7 @@ bp_status caps(bp_device device, bp_context context, bp_caps* caps) {
     own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});
     constexpr std::uint32_t kPages[] = {16, 32, 64, 128, 256, 8};
     for (std::size_t i = 0; i < std::size(kPages); ++i) own.page_sizes[i] = kPages[i];
-    const Memory memory = host_memory();
+    const plugin::MachineMemory memory = plugin::machine_memory();
     own.memory_total = memory.total;
     own.memory_free = memory.available;
     plugin::fill_struct(caps, own);
@@ -118,18 +99,6 @@ bp_status run(bp_device device, bp_stream stream, bp_context context, const bp_o
     plugin::require(stream == nullptr, "this device has no streams");
     run_op(device_of(device), plugin::read_struct(op));
   });
-}
-
-// The system may promise more memory than there is, and end the process later: what can't be there is refused here.
-bp_status alloc(bp_device device, bp_context context, std::uint64_t bytes, bp_memory kind, bp_buffer* buffer) {
-  const std::uint64_t total = host_memory().total;
-  if (total != 0 && bytes > total && kind <= BP_MEMORY_UNIFIED) {
-    return plugin::guard(context, [&] {
-      throw plugin::Failure(BP_OUT_OF_MEMORY,
-                            std::to_string(bytes) + " bytes on a machine with " + std::to_string(total));
-    });
-  }
-  return plugin::host_memory::alloc(device, context, bytes, kind, buffer);
 }
 
 }  // namespace
@@ -154,9 +123,7 @@ extern "C" BP_EXPORT bp_status backplane_plugin_v1(const bp_host* host, bp_conte
     device.supports = onednn::supports;
     device.run = onednn::run;
     plugin::fill_table(tables, &bp_tables::device, device);
-    bp_buffer_table buffer = plugin::host_memory_table();
-    buffer.alloc = onednn::alloc;
-    plugin::fill_table(tables, &bp_tables::buffer, buffer);
+    plugin::fill_table(tables, &bp_tables::buffer, plugin::host_memory_table());
     bp_weights_table weights{};
     onednn::fill_weights(weights);
     plugin::fill_table(tables, &bp_tables::weights, weights);

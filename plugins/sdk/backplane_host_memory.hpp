@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <type_traits>
 
 #include "backplane_call.hpp"
@@ -56,6 +58,24 @@ T* data_of(const bp_tensor& tensor) {
   return reinterpret_cast<T*>(address);
 }
 
+// What the machine has. Bytes, 0: unknown.
+struct MachineMemory {
+  std::uint64_t total = 0, available = 0;
+};
+
+inline MachineMemory machine_memory() {
+  MachineMemory memory;
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/meminfo", "r"), std::fclose);
+  if (!file) return memory;
+  char line[256];
+  while (std::fgets(line, sizeof(line), file.get()) != nullptr) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) memory.total = kib * 1024;
+    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) memory.available = kib * 1024;
+  }
+  return memory;
+}
+
 namespace host_memory {
 
 inline std::byte* range(bp_buffer buffer, std::uint64_t offset, std::uint64_t bytes, bool write) {
@@ -71,6 +91,11 @@ inline bp_status alloc(bp_device, bp_context context, std::uint64_t bytes, bp_me
       refuse("memory kind " + std::to_string(kind) + " can't be allocated");
     }
     require(bytes > 0, "an allocation of no bytes");
+    // The system may promise more than there is, and end the process later: what can't be there is refused here.
+    const std::uint64_t total = machine_memory().total;
+    if (total != 0 && bytes > total) {
+      throw Failure(BP_OUT_OF_MEMORY, std::to_string(bytes) + " bytes on a machine with " + std::to_string(total));
+    }
     const Bytes padded = checked_add(bytes, kHostAlignment - 1);
     auto memory = std::make_unique<HostBuffer>();
     if (padded) {
