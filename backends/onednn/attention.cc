@@ -124,7 +124,8 @@ class Attention {
   // Units as they are: each thread takes those whose middle lies in its share of the cost.
   void run_whole(std::int64_t cost) const {
     const std::int64_t threads = plugin::threads();
-    const std::int64_t grain = 1 + (1 << 15) / (1 + cost * (plan_.dim + plan_.value_dim) / threads);
+    const std::int64_t products = cost * plan_.group * (plan_.dim + plan_.value_dim);
+    const std::int64_t grain = 1 + (1 << 15) / (1 + products / threads);
     plugin::parallel_for(threads, grain, [&](std::int64_t begin, std::int64_t end, unsigned worker) {
       std::int64_t before = 0;
       for_units([&](const Unit& unit) {

@@ -39,12 +39,18 @@ HWY_INLINE I8 dot(const U32* HWY_RESTRICT w, const std::int8_t* HWY_RESTRICT x, 
 #if HWY_TARGET == HWY_AVX3_DL
   // Assembly, because for this target some versions of Highway name AVX-VNNI instead of AVX-512 VNNI, and the intrinsic
   // then becomes an encoding that processors with only the latter refuse.
-  for (int j = 0; j < kVectors; ++j) {
+  const auto step = [&](I8& to, int j) HWY_ATTR {
     asm("vpdpbusd %2%{1to8%}, %1, %0"
-        : "+v"(sum.raw)
+        : "+v"(to.raw)
         : "v"(w[j].raw), "m"(*reinterpret_cast<const FourBytes*>(x + 4 * j)));
+  };
+  // Two sums, because each addition waits for the one before.
+  I8 other = set_int(0);
+  for (int j = 0; j < kVectors / 2; ++j) {
+    step(sum, j);
+    step(other, j + kVectors / 2);
   }
-  return sum;
+  return add(sum, other);
 #elif BACKPLANE_WIDE
   const __m256i ones = _mm256_set1_epi16(1);
   if constexpr (kBits == 8) {

@@ -26,18 +26,18 @@ void quantize(const Format& format, const float* x, const QuantizedRows& to, std
     const float largest = max_lanes(max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3]))));
     // x * 0 is 0 but for NaN and infinity, which maxima may lose.
     const F8 zero = set(0);
-    const float poison = sum_lanes(fma(v[0], zero, fma(v[1], zero, fma(v[2], zero, mul(v[3], zero)))));
-    const bool finite = poison == 0;
+    const bool finite = all_zero(fma(v[0], zero, fma(v[1], zero, fma(v[2], zero, mul(v[3], zero)))));
     const float d = finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN();
-    const float inverse = finite && largest > 0 ? 127 / largest : 0;
-    std::int8_t* q = to.q + row * to.columns + b * kBlock;
-    if (std::isfinite(inverse)) {
-      for (int i = 0; i < 4; ++i) store_i8(finite ? mul(v[i], set(inverse)) : zero, q + 8 * i);
-    } else {  // so small that 127 / largest is too large: scaled up first
-      for (int i = 0; i < 4; ++i) store_i8(mul(mul(v[i], set(0x1p64f)), set(127 / (largest * 0x1p64f))), q + 8 * i);
+    // Where 127 / largest would be too large, x is scaled up first.
+    const bool small = largest < 0x1p-100f;
+    const F8 lift = set(small ? 0x1p64f : 1);
+    const F8 inverse = set(finite && largest > 0 ? 127 / (largest * (small ? 0x1p64f : 1)) : 0);
+    I8 q[4];
+    for (int i = 0; i < 4; ++i) {
+      q[i] = round(finite ? mul(mul(v[i], lift), inverse) : zero);
+      store_i8(q[i], to.q + row * to.columns + b * kBlock + 8 * i);
     }
-    std::int32_t sums[2] = {};
-    for (int i = 0; i < kBlock; ++i) sums[i / 16] += q[i];
+    const std::int32_t sums[2] = {sum_lanes(add(q[0], q[1])), sum_lanes(add(q[2], q[3]))};
     to.d[row * blocks + b] = d;
     if (format.offset == Offset::kMinimum) {
       to.sum[row * blocks + b] = d * static_cast<float>(sums[0] + sums[1]);
@@ -88,12 +88,17 @@ struct Expanded : ShapeOf {
   }
 };
 
+// How far ahead of the weights that are multiplied others are asked for. Memory delivers a stream at full speed only
+// while enough of it is on the way, and what processors foresee by themselves ends with each page.
+constexpr std::int64_t kAhead = 2048;
+
 template <class Visit, class F>
 HWY_INLINE void for_blocks(F, const std::uint8_t* p, std::int64_t blocks, Visit&& visit) {
   for (std::int64_t b = 0; b < blocks;) {
     const typename F::Super super(p);
     p += F::kSuperBytes;
     for (int i = 0; i < F::kBlocks; ++i, ++b, p += F::kBlockBytes) {
+      for (int line = 0; line < F::kBlockBytes; line += 64) hwy::Prefetch(p + kAhead + line);
       Block block;
       F::load_block(p, super, block);
       visit(b, block);
@@ -110,6 +115,7 @@ void multiply_tokens(const std::uint8_t* panel, const QuantizedRows& x, std::int
   const std::int8_t* q = x.q + first * x.columns;
   const float* d = x.d + first * blocks;
   for_blocks(F{}, panel, blocks, [&](std::int64_t b, const Block& w) HWY_ATTR {
+#pragma GCC unroll 8  // so that sums stay in registers
     for (int t = 0; t < kTokens; ++t) {
       const std::int8_t* bytes = q + t * x.columns + b * kBlock;
       const F8 scale = set(d[t * blocks + b]);

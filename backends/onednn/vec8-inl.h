@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "plugins/sdk/backplane_half.hpp"
@@ -67,12 +68,21 @@ HWY_INLINE F8 load_i8(const std::int8_t* from) {
   const hn::FixedTag<std::int32_t, 8> d;
   return hn::ConvertTo(TagF(), hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::int8_t, decltype(d)>(), from)));
 }
-// Rounds to nearest even and stores eight values in -127..127 as bytes.
-HWY_INLINE void store_i8(F8 v, std::int8_t* to) {
-  const hn::FixedTag<std::int32_t, 8> d32;
-  const hn::Rebind<std::int8_t, decltype(d32)> d8;
-  hn::StoreU(hn::DemoteTo(d8, hn::NearestInt(v)), d8, to);
+// To nearest even.
+HWY_INLINE I8 round(F8 v) { return hn::NearestInt(v); }
+HWY_INLINE I8 add(I8 a, I8 b) { return hn::Add(a, b); }
+// Eight values in -128..127 as bytes.
+HWY_INLINE void store_i8(I8 v, std::int8_t* to) {
+  const hn::Rebind<std::int8_t, hn::FixedTag<std::int32_t, 8>> d8;
+  hn::StoreU(hn::DemoteTo(d8, v), d8, to);
 }
+HWY_INLINE std::int32_t sum_lanes(I8 v) {
+  const hn::FixedTag<std::int32_t, 8> d;
+  return hn::GetLane(hn::SumOfLanes(d, v));
+}
+HWY_INLINE float max_lanes(F8 v) { return hn::GetLane(hn::MaxOfLanes(TagF(), v)); }
+// False where a lane is NaN.
+HWY_INLINE bool all_zero(F8 v) { return hn::AllTrue(TagF(), hn::Eq(v, hn::Zero(TagF()))); }
 
 HWY_INLINE U32 load_bytes(const std::uint8_t* from) { return hn::LoadU(hn::FixedTag<std::uint8_t, 32>(), from); }
 HWY_INLINE void store_bytes(U32 v, std::uint8_t* to) { hn::StoreU(v, hn::FixedTag<std::uint8_t, 32>(), to); }
@@ -166,8 +176,29 @@ HWY_INLINE F8 load_u8(const std::uint8_t* from) {
 HWY_INLINE F8 load_i8(const std::int8_t* from) {
   return each<F8>([&](auto i) { return static_cast<float>(from[i]); });
 }
-HWY_INLINE void store_i8(const F8& v, std::int8_t* to) {
-  for (int i = 0; i < 8; ++i) to[i] = static_cast<std::int8_t>(std::nearbyint(v.x[i]));
+HWY_INLINE I8 round(const F8& v) {
+  return each<I8>([&](auto i) { return static_cast<std::int32_t>(std::nearbyint(v.x[i])); });
+}
+HWY_INLINE I8 add(const I8& a, const I8& b) {
+  return each<I8>([&](auto i) { return a.x[i] + b.x[i]; });
+}
+HWY_INLINE void store_i8(const I8& v, std::int8_t* to) {
+  for (int i = 0; i < 8; ++i) to[i] = static_cast<std::int8_t>(v.x[i]);
+}
+HWY_INLINE std::int32_t sum_lanes(const I8& v) {
+  std::int32_t sum = 0;
+  for (const std::int32_t x : v.x) sum += x;
+  return sum;
+}
+HWY_INLINE float max_lanes(const F8& v) {
+  float best = v.x[0];
+  for (const float x : v.x) best = x > best ? x : best;
+  return best;
+}
+HWY_INLINE bool all_zero(const F8& v) {
+  bool zero = true;
+  for (const float x : v.x) zero &= x == 0;
+  return zero;
 }
 
 HWY_INLINE U32 load_bytes(const std::uint8_t* from) {
@@ -204,13 +235,6 @@ HWY_INLINE float sum_lanes(F8 v) {
   alignas(32) float x[8];
   store(v, x);
   return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
-HWY_INLINE float max_lanes(F8 v) {
-  alignas(32) float x[8];
-  store(v, x);
-  float best = x[0];
-  for (int i = 1; i < 8; ++i) best = x[i] > best ? x[i] : best;
-  return best;
 }
 
 }  // namespace HWY_NAMESPACE
