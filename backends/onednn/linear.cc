@@ -19,7 +19,8 @@ void run(const Call&, const bp_embed_args& args) {
 }
 
 std::uint64_t workspace_bytes(const bp_linear_args& args) {
-  return Workspace::bytes_for({Activations::bytes(args.x.shape[0], args.x.shape[1]), multiply_bytes(args.x.shape[1])});
+  return Workspace::bytes_for({Activations::bytes(args.x.shape[0], args.x.shape[1], is_head(args.weight) ? 2 : 1),
+                               multiply_bytes(args.x.shape[1])});
 }
 
 void run(const Call& call, const bp_linear_args& args) {
@@ -37,7 +38,7 @@ void run(const Call& call, const bp_linear_args& args) {
     product.alpha = static_cast<float>(args.alpha);
   }
   Workspace workspace = call.workspace;
-  Activations x(call.device, args.x, workspace);
+  Activations x(call.device, args.x, workspace, is_head(args.weight) ? 2 : 1);
   multiply(call.device, workspace, x, {&product, 1});
 }
 

@@ -100,6 +100,23 @@ void finish_tile(const Product& product, const Piece& piece, const float* tile) 
   }
 }
 
+int terms_of(const Matrix& weight, const Activations& x) {
+  const bool head = weight.format() != nullptr && is_head(weight.rows(), weight.columns());
+  return head ? x.most_terms() : 1;
+}
+
+// Makes one token of each two rows.
+void add_terms(Piece& piece, float* tile) {
+  const std::int64_t pairs = piece.panels * piece.tokens / 2;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      tile[i * kLanes + lane] = tile[2 * i * kLanes + lane] + tile[(2 * i + 1) * kLanes + lane];
+    }
+  }
+  piece.token /= 2;
+  piece.tokens /= 2;
+}
+
 // Calls piece(Piece) for panels [begin, end) of one matrix and all tokens.
 template <class Function>
 void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t tokens, Function&& function) {
@@ -172,28 +189,40 @@ void Matrix::read_row(std::int64_t row, float* out) const {
   for (std::int64_t c = 0; c < columns(); ++c) out[c] = element(row, c);
 }
 
-std::uint64_t Activations::bytes(std::int64_t tokens, std::int64_t columns) {
-  const std::uint64_t elements =
-      Workspace::checked(static_cast<std::uint64_t>(tokens), static_cast<std::uint64_t>(columns));
+std::uint64_t Activations::bytes(std::int64_t tokens, std::int64_t columns, int terms) {
+  const std::uint64_t one = Workspace::checked(static_cast<std::uint64_t>(tokens), static_cast<std::uint64_t>(columns));
+  const std::uint64_t elements = Workspace::checked(one, static_cast<std::uint64_t>(terms));
   const std::uint64_t scales = Workspace::checked(elements / kBlock, sizeof(float));
-  return Workspace::bytes_for({elements, scales, scales, 2 * scales});
+  return Workspace::bytes_for(
+      {elements, scales, scales, 2 * scales, terms > 1 ? Workspace::checked(one, sizeof(float)) : std::uint64_t{0}});
 }
 
-Activations::Activations(const Device& device, const bp_tensor& x, Workspace& workspace)
+Activations::Activations(const Device& device, const bp_tensor& x, Workspace& workspace, int terms)
     : device_(device), x_(x, "x"), stride_(x.stride[0] / static_cast<std::int64_t>(sizeof(float))) {
-  const auto elements = static_cast<std::uint64_t>(tokens() * columns());
+  const auto elements = static_cast<std::uint64_t>(tokens() * columns() * terms);
   rows_.q = workspace.take<std::int8_t>(elements);
   rows_.d = workspace.take<float>(elements / kBlock);
   rows_.sum = workspace.take<float>(elements / kBlock);
   rows_.start = workspace.take<std::int32_t>(2 * (elements / kBlock));
   rows_.columns = columns();
+  if (terms > 1) rest_ = workspace.take<float>(static_cast<std::uint64_t>(tokens() * columns()));
 }
 
-const QuantizedRows& Activations::quantized(const Format& format) {
-  if (made_for_ == &format) return rows_;
-  for_rows(tokens(), columns(),
-           [&](std::int64_t t) { device_.kernels->linear.quantize(format, x_.data() + t * stride_, rows_, t); });
+const QuantizedRows& Activations::quantized(const Format& format, int terms) {
+  if (made_for_ == &format && terms_ == terms) return rows_;
+  const auto quantize = device_.kernels->linear.quantize;
+  for_rows(tokens(), columns(), [&](std::int64_t t) {
+    const float* x = x_.data() + t * stride_;
+    quantize(format, x, rows_, terms * t);
+    if (terms == 1) return;
+    float* rest = rest_ + t * columns();
+    const std::int8_t* q = rows_.q + 2 * t * columns();
+    const float* d = rows_.d + 2 * t * (columns() / kBlock);
+    for (std::int64_t c = 0; c < columns(); ++c) rest[c] = x[c] - d[c / kBlock] * static_cast<float>(q[c]);
+    quantize(format, rest, rows_, 2 * t + 1);
+  });
   made_for_ = &format;
+  terms_ = terms;
   return rows_;
 }
 
@@ -208,20 +237,24 @@ void multiply(const Device& device, Workspace workspace, Activations& x, std::sp
   const Workers workers(workspace, x.columns());
   for (std::size_t first = 0; first < products.size();) {
     const Format* format = products[first].weight->format();
+    const int terms = terms_of(*products[first].weight, x);
     std::size_t last = first;
     std::int64_t panels = 0;
-    for (; last < products.size() && products[last].weight->format() == format; ++last) {
+    for (; last < products.size() && products[last].weight->format() == format &&
+           terms_of(*products[last].weight, x) == terms;
+         ++last) {
       panels += products[last].weight->panel_count();
     }
-    const QuantizedRows* quantized = format ? &x.quantized(*format) : nullptr;
+    const QuantizedRows* quantized = format ? &x.quantized(*format, terms) : nullptr;
     plugin::parallel_for(
         panels, panel_grain(x.tokens(), x.columns()), [&](std::int64_t begin, std::int64_t end, unsigned number) {
           const Worker worker = workers.at(number);
           for (std::size_t i = first; i < last && end > 0; ++i) {
             const Product& product = products[i];
             const std::int64_t own = product.weight->panel_count();
-            for_pieces(std::max<std::int64_t>(begin, 0), std::min(end, own), x.tokens(), [&](const Piece& piece) {
+            for_pieces(std::max<std::int64_t>(begin, 0), std::min(end, own), terms * x.tokens(), [&](Piece piece) {
               compute_tile(device, *product.weight, x, quantized, piece, worker, worker.tile);
+              if (terms == 2) add_terms(piece, worker.tile);
               finish_tile(product, piece, worker.tile);
             });
             begin -= own;
@@ -245,7 +278,7 @@ void multiply_gated(const Device& device, Workspace workspace, Activations& x, c
     return;
   }
   const Workers workers(workspace, x.columns());
-  const QuantizedRows* quantized = format ? &x.quantized(*format) : nullptr;
+  const QuantizedRows* quantized = format ? &x.quantized(*format, 1) : nullptr;
   const auto add_bias = [](const Product& product, const Piece& piece, float* tile) {
     if (product.bias == nullptr) return;
     for (std::int64_t p = 0; p < piece.panels; ++p) {

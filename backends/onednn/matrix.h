@@ -11,6 +11,11 @@ namespace backplane::onednn {
 // Whether LINEAR and EMBED take weights of that type: imported, or canonical floats. Otherwise throws BP_UNSUPPORTED.
 void check_matrix_type(const bp_matrix& matrix);
 
+// A matrix with so many more rows than columns makes logits, whose errors nothing averages out, for a few tokens only.
+// Where its weights are quantized, its activations are rounded to twice 8 bits: once, and then what that left over.
+constexpr bool is_head(std::int64_t rows, std::int64_t columns) { return rows >= 16 * columns; }
+inline bool is_head(const bp_matrix& matrix) { return is_head(matrix.tensor.shape[0], matrix.tensor.shape[1]); }
+
 // A weight matrix [N,C]: packed, or canonical rows of F32, F16 or BF16 with any strides, which are packed panel by
 // panel as they are needed.
 class Matrix {
@@ -39,23 +44,28 @@ class Matrix {
 // The rows [T,C] that matrices are multiplied with, as floats and, for quantized weights, as bytes.
 class Activations {
  public:
-  Activations(const Device& device, const bp_tensor& x, Workspace& workspace);
+  // `terms`: the most that `quantized` will be asked for.
+  Activations(const Device& device, const bp_tensor& x, Workspace& workspace, int terms = 1);
 
   std::int64_t tokens() const { return x_.rows(); }
   std::int64_t columns() const { return x_.columns(); }
   const float* floats() const { return x_.data(); }
   std::int64_t stride() const { return stride_; }  // floats from row to row
-  // As bytes for weights of that format: quantized now, unless they were for the last call.
-  const QuantizedRows& quantized(const Format& format);
+  int most_terms() const { return rest_ != nullptr ? 2 : 1; }
+  // As bytes for weights of that format: quantized now, unless they were for the last call. With two terms, rows 2t and
+  // 2t + 1 add up to token t.
+  const QuantizedRows& quantized(const Format& format, int terms);
 
-  static std::uint64_t bytes(std::int64_t tokens, std::int64_t columns);
+  static std::uint64_t bytes(std::int64_t tokens, std::int64_t columns, int terms = 1);
 
  private:
   const Device& device_;
   View<const float> x_;
   std::int64_t stride_;
   QuantizedRows rows_{};
+  float* rest_ = nullptr;  // for two terms: [T,C]
   const Format* made_for_ = nullptr;
+  int terms_ = 0;
 };
 
 // out = x W^T + bias, or with a residual: residual + alpha * that. Rows of out and residual are contiguous floats.

@@ -265,8 +265,8 @@ typedef struct bp_support {
   uint64_t flags;           /* BP_SUPPORT_* */
   bp_type activation_type;  /* in which activations must come and go; BP_TYPE_NONE: as asked. The core casts */
   bp_type accumulator_type; /* in which sums are kept; with the next two, what a cross-check may expect of rounding */
-  bp_type quantized_activation_type; /* activations are rounded to this first; NONE: they aren't. BP_TYPE_Q8_0: GGUF's
-                                        blocks of 32, with a scale in F16; BP_TYPE_I8: the same with a scale in F32 */
+  bp_type quantized_activation_type; /* activations are rounded to this first, unless NONE. Q8_0: GGUF's blocks of 32;
+                                        I8: with a scale in F32; I16: as I8, and what that leaves over again as I8 */
   uint32_t reserved;
 } bp_support;
 

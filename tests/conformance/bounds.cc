@@ -230,15 +230,15 @@ Array rounding_to(DType type, const Array& x) {
   Array out(x.shape);
   if (type == DType::kNone) return out;
   constexpr std::int64_t kBlock = 32;
-  const bool bytes = type == DType::kQ8_0 || type == DType::kI8;
-  const DType scale = type == DType::kQ8_0 ? DType::kF16 : type == DType::kI8 ? DType::kF32 : type;
+  const bool twice = type == DType::kI16, bytes = type == DType::kQ8_0 || type == DType::kI8 || twice;
+  const DType scale = type == DType::kQ8_0 ? DType::kF16 : bytes ? DType::kF32 : type;
   const double relative = precision_of(scale).unit;
   for (std::int64_t r = 0; r < x.rows(); ++r) {
     for (std::int64_t begin = 0; begin < x.columns(); begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, x.columns());
       double largest = 0;
       for (std::int64_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(x.row(r)[i]));
-      const double half_step = bytes ? largest / 254 : 0;
+      const double half_step = bytes ? largest / (twice ? 254 * 254 : 254) : 0;
       for (std::int64_t i = begin; i < end; ++i) out.row(r)[i] = 1.01 * half_step + relative * std::fabs(x.row(r)[i]);
     }
   }

@@ -60,7 +60,8 @@ void add_shapes(Suite& suite, DType type, Form form) {
   };
   const std::vector<Size> plain = {{1, 1, 1},   {2, 3, 2},    {3, 5, 31},    {5, 16, 33},  {7, 17, 64},   {8, 33, 65},
                                    {9, 8, 127}, {16, 31, 96}, {17, 64, 129}, {33, 7, 257}, {1, 130, 1023}};
-  const std::vector<Size> blocked = {{1, 1, 1}, {2, 3, 2}, {5, 17, 3}, {9, 33, 1}, {16, 15, 5}, {1, 65, 4}};
+  const std::vector<Size> blocked = {{1, 1, 1},   {2, 3, 2},  {5, 17, 3}, {9, 33, 1},
+                                     {16, 15, 5}, {1, 65, 4}, {3, 530, 1}};
   bool bias = false;
   for (const Size& size : block > 1 ? blocked : plain) {
     spec.tokens = size.tokens;

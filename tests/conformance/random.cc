@@ -136,6 +136,19 @@ Array quantize_activations(const Array& x, DType type, Array& ties) {
   Array out = x;
   ties = Array(x.shape);
   if (type == DType::kNone) return out;
+  if (type == DType::kI16) {  // as I8, and then what that left over
+    Array more(x.shape), rest = x, first_ties;
+    out = quantize_activations(x, DType::kI8, first_ties);
+    for (std::size_t i = 0; i < x.data.size(); ++i) {
+      rest.data[i] = static_cast<float>(x.data[i]) - static_cast<float>(out.data[i]);
+    }
+    more = quantize_activations(rest, DType::kI8, ties);
+    for (std::size_t i = 0; i < x.data.size(); ++i) {
+      out.data[i] += more.data[i];
+      if (first_ties.data[i] != 0) ties.data[i] = first_ties.data[i] / 254;  // the second step makes good for the first
+    }
+    return out;
+  }
   if (type == DType::kQ8_0 || type == DType::kI8) {
     const DType scale = type == DType::kQ8_0 ? DType::kF16 : DType::kF32;
     for (std::int64_t r = 0; r < x.rows(); ++r) {
