@@ -178,7 +178,7 @@ void add_run(CommandLine& line) {
   add_options(command, options->device);
   command.flag("--json", options->json, "One JSON object instead of text")
       .example(
-          "backplane run smollm2-135m-instruct -p 'What is the capital of France?'\n"
+          "backplane run smollm2-135m-instruct -p 'What is gravity?'\n"
           "  backplane run smollm2-135m-instruct                  (chat)\n"
           "  backplane run model.gguf --raw -p 'Once upon a time' --temperature 0 -n 64")
       .action([options] { return run(*options); });
