@@ -40,10 +40,11 @@ struct Plan {
                                       (unit_rows + kMostRows) * partial_floats());
   }
   std::uint64_t split_units() const { return 4 * std::uint64_t{plugin::threads()}; }
+  // Room for partial results: never less for a longer context, and never more than kSplitBytes.
   std::uint64_t split_floats(std::uint64_t max_kv) const {
     const std::uint64_t chunks = max_kv / kChunk + 2;
     const std::uint64_t floats = split_units() * chunks * kSplitRows * static_cast<std::uint64_t>(partial_floats());
-    return floats <= kSplitBytes / sizeof(float) ? floats : 0;
+    return std::min<std::uint64_t>(floats, kSplitBytes / sizeof(float));
   }
 };
 
@@ -295,10 +296,7 @@ std::uint64_t workspace_bytes(const bp_attention_args& args) {
   const Plan plan(args);
   const std::uint64_t floats = Workspace::checked(plan.worker_floats(), plugin::threads());
   const std::uint64_t max_kv = args.step != nullptr ? plugin::step_of(args.step).max_kv : 0;
-  // What a shorter context of the same model takes is never more.
-  return Workspace::bytes_for({Workspace::checked(floats, sizeof(float)),
-                               std::max<std::uint64_t>(kSplitBytes * (plan.split_floats(max_kv) == 0 && max_kv != 0),
-                                                       plan.split_floats(max_kv) * sizeof(float))});
+  return Workspace::bytes_for({Workspace::checked(floats, sizeof(float)), plan.split_floats(max_kv) * sizeof(float)});
 }
 
 void run(const Call& call, const bp_attention_args& args) {

@@ -10,7 +10,7 @@
 
 namespace backplane::onednn {
 
-// Memory that begins at a cache line. Zeroed; throws BP_OUT_OF_MEMORY.
+// Memory that begins at a cache line. Its contents are undefined; throws BP_OUT_OF_MEMORY.
 class AlignedBytes {
  public:
   AlignedBytes() = default;

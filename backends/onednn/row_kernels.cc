@@ -35,8 +35,8 @@ HWY_INLINE void map(std::int64_t n, float* out, Function&& function, const In*..
   if (i < n) store_some(function(load_some(in + i, n - i)...), n - i, out + i);
 }
 
-// The sum of term(x[i]): four sums of vectors, then their lanes, in an order that depends on n alone. The term of the
-// zeros that fill up the last vector must be taken off by `masked`.
+// The sum of term(x[i]): four sums of vectors, then their lanes, then what fills no vector, in an order that depends on
+// n alone.
 template <class Term>
 HWY_INLINE float sum_of(const float* x, std::int64_t n, Term&& term) {
   F8 sums[4] = {set(0), set(0), set(0), set(0)};
