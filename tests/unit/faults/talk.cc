@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "tests/support/wrapped_model.h"
 #include "tests/unit/device/runs.h"
 
 namespace backplane::test {
@@ -106,30 +107,16 @@ void expect_no_page_held(const engine::Engine& engine) {
 namespace {
 
 // Remembers what passes through.
-class Recorder final : public engine::Model {
+class Recorder final : public test::WrappedModel {
  public:
-  explicit Recorder(engine::Model& model) : model_(model) {}
+  using WrappedModel::WrappedModel;
 
-  const engine::ModelShape& shape() const override { return model_.shape(); }
-  std::uint32_t max_step_tokens() const override { return model_.max_step_tokens(); }
-  std::uint32_t max_step_sequences() const override { return model_.max_step_sequences(); }
-  std::uint32_t page_size() const override { return model_.page_size(); }
-  std::uint32_t pages(std::uint32_t group) const override { return model_.pages(group); }
-  std::int32_t acquire_rope_row(std::uint64_t length) override { return model_.acquire_rope_row(length); }
-  void release_rope_row(std::int32_t row) noexcept override { model_.release_rope_row(row); }
-  std::uint64_t rope_identity(std::uint64_t length) const override { return model_.rope_identity(length); }
-  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
-    model_.copy_pages(group, from, to);
-  }
   engine::Logits forward(const sched::Step& step) override {
-    steps.push_back({step, model_.forward(step)});
+    steps.push_back({step, WrappedModel::forward(step)});
     return steps.back().logits;
   }
 
   std::vector<RecordedStep> steps;
-
- private:
-  engine::Model& model_;
 };
 
 std::string kind_of(const sched::Step& step) {
