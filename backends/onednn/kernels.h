@@ -59,12 +59,15 @@ struct LinearKernels {
   // tile[panel][token][8] = the products of all tokens with the panels' rows. `scratch` is expanded_bytes(columns).
   void (*multiply)(const Format& format, const Panels& panels, const QuantizedRows& x, std::int64_t tokens,
                    std::uint8_t* scratch, float* tile);
-  // The same for weights in F32, F16 or BF16, [C][8] in a panel; x is [T,C] with rows `x_stride` floats apart.
-  void (*multiply_float)(bp_type type, const Panels& panels, const float* x, std::int64_t x_stride,
-                         std::int64_t columns, std::int64_t tokens, std::uint8_t* scratch, float* tile);
 };
 
-// Bytes of scratch that `multiply` and `multiply_float` need for weights of that many columns.
+struct FloatKernels {
+  // The same for weights in F32, F16 or BF16, [C][8] in a panel; x is [T,C] with rows `x_stride` floats apart.
+  void (*multiply)(bp_type type, const Panels& panels, const float* x, std::int64_t x_stride, std::int64_t columns,
+                   std::int64_t tokens, std::uint8_t* scratch, float* tile);
+};
+
+// Bytes of scratch that both `multiply` need for weights of that many columns.
 constexpr std::int64_t expanded_bytes(std::int64_t columns) { return (columns + kBlock) * 2 * kLanes * 4; }
 
 struct RowKernels {
@@ -113,6 +116,7 @@ struct Kernels {
   std::int64_t target = 0;  // Highway's bit
   std::string name;         // "AVX3_DL"
   LinearKernels linear{};
+  FloatKernels floats{};
   RowKernels rows{};
   AttentionKernels attention{};
 };

@@ -66,8 +66,8 @@ void compute_tile(const Device& device, const Matrix& weight, const Activations&
   const Panels panels = weight.panels(piece.panel, piece.panels, worker.packed);
   if (quantized == nullptr) {
     const bp_type type = weight.packed() ? weight.type() : bp_type{BP_TYPE_F32};
-    device.kernels->linear.multiply_float(type, panels, x.floats() + piece.token * x.stride(), x.stride(), x.columns(),
-                                          piece.tokens, worker.expanded, tile);
+    device.kernels->floats.multiply(type, panels, x.floats() + piece.token * x.stride(), x.stride(), x.columns(),
+                                    piece.tokens, worker.expanded, tile);
     return;
   }
   const std::int64_t blocks = x.columns() / kBlock, scales = weight.format()->scales;
