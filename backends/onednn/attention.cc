@@ -7,56 +7,11 @@
 #include <limits>
 #include <string>
 
+#include "backends/onednn/attention_plan.h"
 #include "backends/onednn/ops.h"
 
 namespace backplane::onednn {
 namespace {
-
-constexpr std::int64_t kUnitRows = 32;          // queries of a unit, unless the heads of one token are more
-constexpr std::int64_t kSplitRows = 16;         // units that may be cut have at most so many
-constexpr std::uint64_t kSplitBytes = 8 << 20;  // what their partial results may take
-constexpr std::int64_t kExpandFrom = 4;         // tokens that are worth a copy of a chunk as floats
-
-// Sizes that decide how the work is cut; from arguments, or from a query that has no tensors.
-struct Plan {
-  std::int64_t heads, kv_heads, group, dim, value_dim;
-  std::int64_t unit_tokens, unit_rows;
-
-  explicit Plan(const bp_attention_args& args)
-      : heads(args.q.shape[1]),
-        kv_heads(args.kv_heads),
-        group(heads / std::max<std::int64_t>(1, kv_heads)),
-        dim(args.q.shape[2]),
-        value_dim(args.out.shape[2]),
-        unit_tokens(std::max<std::int64_t>(1, kUnitRows / std::max<std::int64_t>(1, group))),
-        unit_rows(unit_tokens * group) {}
-
-  // A partial result of a row: maximum, sum, values.
-  std::int64_t partial_floats() const { return 2 + value_dim; }
-
-  // For each worker: scores, a chunk of K and V as floats, the rows' results so far and those of one chunk.
-  std::uint64_t worker_floats() const {
-    return static_cast<std::uint64_t>(kMostRows * kChunk + kChunk * (dim + value_dim) +
-                                      (unit_rows + kMostRows) * partial_floats());
-  }
-  std::uint64_t split_units() const { return 4 * std::uint64_t{plugin::threads()}; }
-  // Room for partial results: never less for a longer context, and never more than kSplitBytes.
-  std::uint64_t split_floats(std::uint64_t max_kv) const {
-    const std::uint64_t chunks = max_kv / kChunk + 2;
-    const std::uint64_t floats = split_units() * chunks * kSplitRows * static_cast<std::uint64_t>(partial_floats());
-    return std::min<std::uint64_t>(floats, kSplitBytes / sizeof(float));
-  }
-};
-
-// Tokens [token, token + tokens) of sequence `sequence`, for one KV head; keys [first, last].
-struct Unit {
-  std::uint32_t sequence;
-  std::int64_t kv_head, token, tokens, first, last;
-
-  std::int64_t first_chunk() const { return first / kChunk; }
-  std::int64_t chunks() const { return last / kChunk - first_chunk() + 1; }
-  std::int64_t cost() const { return tokens * (last - first + 1); }
-};
 
 class Attention {
  public:
@@ -95,18 +50,13 @@ class Attention {
     const bool cut = units < plan_.split_units() && chunks > units && rows <= kSplitRows &&
                      chunks * static_cast<std::uint64_t>(rows * plan_.partial_floats()) <= split_floats_;
     if (cut) {
-      run_cut(chunks, rows);
+      run_cut(cost, rows);
     } else {
       run_whole(cost);
     }
   }
 
  private:
-  // Rows of a unit that look at the same keys of a chunk.
-  struct Run {
-    std::int64_t row, rows, first, last;
-  };
-
   template <class Visit>
   void for_units(Visit&& visit) const {
     for (std::uint32_t b = args_.first_sequence; b < args_.last_sequence; ++b) {
@@ -122,36 +72,83 @@ class Attention {
     }
   }
 
+  // Where the pages of a chunk lie.
+  struct Pages {
+    std::array<const std::byte*, kChunk / kLanes> k, v;
+    std::int64_t from, count;  // those that are there
+  };
+
+  // A chunk of a unit, and where its results go.
+  struct Item {
+    Unit unit;
+    std::int64_t number;
+    float* results;
+    bool first, last;  // of what is combined in `results`
+  };
+
+  // Takes items one by one, and computes each when the next is known, whose keys are fetched meanwhile.
+  class Line {
+   public:
+    Line(const Attention& attention, unsigned worker) : attention_(attention), worker_(worker) {}
+    void add(const Item& item) {
+      const int other = 1 - now_;
+      items_[other] = item;
+      attention_.find_pages(item, pages_[other]);
+      compute(&pages_[other]);
+      now_ = other;
+      any_ = true;
+    }
+    void end() { compute(nullptr); }
+
+   private:
+    void compute(const Pages* next) {
+      if (any_) attention_.attend_chunk(items_[now_], worker_, pages_[now_], next);
+    }
+
+    const Attention& attention_;
+    const unsigned worker_;
+    std::array<Item, 2> items_;
+    std::array<Pages, 2> pages_;
+    int now_ = 0;
+    bool any_ = false;
+  };
+
   // Units as they are: each thread takes those whose middle lies in its share of the cost.
   void run_whole(std::int64_t cost) const {
     const std::int64_t threads = plugin::threads();
     const std::int64_t products = cost * plan_.group * (plan_.dim + plan_.value_dim);
     const std::int64_t grain = 1 + (1 << 15) / (1 + products / threads);
     plugin::parallel_for(threads, grain, [&](std::int64_t begin, std::int64_t end, unsigned worker) {
+      Line line(*this, worker);
+      float* results = scratch_of(worker) + plan_.worker_floats() - plan_.unit_rows * plan_.partial_floats();
       std::int64_t before = 0;
       for_units([&](const Unit& unit) {
         const std::int64_t share = (2 * before + unit.cost()) * threads / (2 * cost);
         before += unit.cost();
         if (share < begin || share >= end) return;
-        float* results = scratch_of(worker) + plan_.worker_floats() - plan_.unit_rows * plan_.partial_floats();
         for (std::int64_t c = 0; c < unit.chunks(); ++c)
-          attend_chunk(unit, unit.first_chunk() + c, worker, results, c == 0);
-        finish(unit, results);
+          line.add({unit, unit.first_chunk() + c, results, c == 0, c + 1 == unit.chunks()});
       });
+      line.end();
     });
   }
 
   // Chunks of units: partial results first, then they are combined.
-  void run_cut(std::uint64_t chunks, std::int64_t rows) const {
-    const std::int64_t floats = rows * plan_.partial_floats();
-    plugin::parallel_for(chunks, 1, [&](std::int64_t begin, std::int64_t end, unsigned worker) {
-      std::int64_t number = 0;
+  void run_cut(std::int64_t cost, std::int64_t rows) const {
+    const std::int64_t floats = rows * plan_.partial_floats(), threads = plugin::threads();
+    plugin::parallel_for(threads, 1, [&](std::int64_t begin, std::int64_t end, unsigned worker) {
+      Line line(*this, worker);
+      float* results = partials_;
+      std::int64_t before = 0;
       for_units([&](const Unit& unit) {
-        for (std::int64_t c = 0; c < unit.chunks(); ++c, ++number) {
-          if (number < begin || number >= end) continue;
-          attend_chunk(unit, unit.first_chunk() + c, worker, partials_ + number * floats, true);
+        for (std::int64_t c = 0; c < unit.chunks(); ++c, results += floats) {
+          const std::int64_t chunk = unit.first_chunk() + c, here = unit.cost_of(chunk);
+          const std::int64_t share = (2 * before + here) * threads / (2 * cost);
+          before += here;
+          if (share >= begin && share < end) line.add({unit, chunk, results, true, false});
         }
       });
+      line.end();
     });
     float* partial = partials_;
     for_units([&](const Unit& unit) {
@@ -170,95 +167,101 @@ class Attention {
 
   float* scratch_of(unsigned worker) const { return scratch_ + worker * plan_.worker_floats(); }
 
-  // The unit's rows over one chunk, into results [row][maximum, sum, values], or combined with what is there. A row
-  // that has no key in the chunk gets a maximum of minus infinity and a sum of zero.
-  void attend_chunk(const Unit& unit, std::int64_t number, unsigned worker, float* results, bool first) const {
-    const std::int64_t begin = number * kChunk;
-    std::array<const std::byte*, kChunk / kLanes> k_pages, v_pages;
+  // What a chunk's rows have in common.
+  AttentionChunk described(const Item& item, const Pages& pages, const Pages* next) const {
     AttentionChunk chunk{};
-    chunk.type = cache_.type();
-    chunk.begin = begin;
+    chunk.type = expands(item.unit) ? bp_type{BP_TYPE_F32} : cache_.type();
+    chunk.k_pages = pages.k.data();
+    chunk.v_pages = pages.v.data();
+    if (next != nullptr && !expands(item.unit)) {
+      chunk.next_k_pages = next->k.data() + next->from;
+      chunk.next_pages = next->count;
+    }
+    chunk.begin = item.number * kChunk;
     chunk.page_size = cache_.page_size();
     chunk.dim = plan_.dim;
     chunk.value_dim = plan_.value_dim;
     chunk.scale = static_cast<float>(args_.scale);
     chunk.softcap = static_cast<float>(args_.softcap);
-    chunk.k_pages = k_pages.data();
-    chunk.v_pages = v_pages.data();
-    float* scratch = scratch_of(worker);
-    chunk.scores = scratch;
-    find_pages(unit, begin, scratch + kMostRows * kChunk, chunk, k_pages, v_pages);
-    float* some = scratch + plan_.worker_floats() -
-                  (plan_.unit_rows + kMostRows) * plan_.partial_floats();  // results of a few rows
+    return chunk;
+  }
 
-    const std::int64_t rows = unit.tokens * plan_.group;
-    for (Run run = run_at(unit, 0, begin); run.row < rows; run = run_at(unit, run.row + run.rows, begin)) {
-      const bool empty = run.first > run.last;
-      if (empty && !first) continue;
-      for (int r = 0; r < run.rows; ++r) {
-        float* to = first ? results + (run.row + r) * plan_.partial_floats() : some + r * plan_.partial_floats();
-        if (empty) {
-          *to = -std::numeric_limits<float>::infinity();
-          std::fill(to + 1, to + plan_.partial_floats(), 0.0F);
-        }
-        chunk.q[r] =
-            q_.at(unit.token + (run.row + r) / plan_.group, unit.kv_head * plan_.group + (run.row + r) % plan_.group);
-        chunk.maximum[r] = to;
-        chunk.total[r] = to + 1;
-        chunk.out[r] = to + 2;
-      }
-      if (empty) continue;
-      chunk.rows = static_cast<int>(run.rows);
-      chunk.first = run.first;
-      chunk.last = run.last;
-      kernels_.chunk(chunk);
-      for (int r = 0; !first && r < run.rows; ++r) {
-        float* to = results + (run.row + r) * plan_.partial_floats();
+  // The unit's rows over one chunk, into results [row][maximum, sum, values], or combined with what is there. A row
+  // that has no key in the chunk gets a maximum of minus infinity and a sum of zero.
+  void attend_chunk(const Item& item, unsigned worker, Pages& pages, const Pages* next) const {
+    const std::int64_t begin = item.number * kChunk, rows = item.unit.tokens * plan_.group;
+    AttentionChunk chunk = described(item, pages, next);
+    chunk.scores = scratch_of(worker);
+    if (expands(item.unit)) expand(pages, scratch_of(worker) + kMostRows * kChunk);
+    float* some = scratch_of(worker) + plan_.worker_floats() -
+                  (plan_.unit_rows + kMostRows) * plan_.partial_floats();  // results of a few rows
+    std::array<std::int64_t, kMostRows> numbers;
+    const auto flush = [&] {
+      if (chunk.rows > 0) kernels_.chunk(chunk);
+      for (int r = 0; !item.first && r < chunk.rows; ++r) {
+        float* to = item.results + numbers[static_cast<std::size_t>(r)] * plan_.partial_floats();
         kernels_.merge(to, to + 1, to + 2, *chunk.maximum[r], *chunk.total[r], chunk.out[r], plan_.value_dim);
       }
-    }
-  }
-
-  // The next rows of a unit, at most kMostRows, that look at the same keys of the chunk at `begin`.
-  Run run_at(const Unit& unit, std::int64_t row, std::int64_t begin) const {
-    const std::int64_t rows = unit.tokens * plan_.group;
-    const auto keys = [&](std::int64_t r) {
-      const std::int64_t position = step_.pos[unit.token + r / plan_.group];
-      return std::pair{std::max(begin, plugin::first_key(args_, position)),
-                       std::min<std::int64_t>(begin + kChunk - 1, position)};
+      chunk.rows = 0;
+      chunk.next_pages = 0;
     };
-    if (row >= rows) return {row, 0, 0, 0};
-    const auto [first, last] = keys(row);
-    std::int64_t count = 1;
-    while (count < kMostRows && row + count < rows && keys(row + count) == std::pair{first, last}) ++count;
-    return {row, count, first, last};
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const std::int64_t token = item.unit.token + row / plan_.group, position = step_.pos[token];
+      const std::int64_t first = std::max(begin, plugin::first_key(args_, position));
+      const std::int64_t last = std::min<std::int64_t>(begin + kChunk - 1, position);
+      float* own = item.results + row * plan_.partial_floats();
+      if (first > last) {
+        if (!item.first) continue;
+        *own = -std::numeric_limits<float>::infinity();
+        std::fill(own + 1, own + plan_.partial_floats(), 0.0F);
+        continue;
+      }
+      const int r = chunk.rows++;
+      float* to = item.first ? own : some + r * plan_.partial_floats();
+      numbers[static_cast<std::size_t>(r)] = row;
+      chunk.q[r] = q_.at(token, item.unit.kv_head * plan_.group + row % plan_.group);
+      chunk.first[r] = first;
+      chunk.last[r] = last;
+      chunk.maximum[r] = to;
+      chunk.total[r] = to + 1;
+      chunk.out[r] = to + 2;
+      if (chunk.rows == kMostRows) flush();
+    }
+    flush();
+    if (item.last) finish(item.unit, item.results);
   }
 
-  // Where the pages of a chunk lie: in the cache, or for many tokens in a copy as floats.
-  void find_pages(const Unit& unit, std::int64_t begin, float* copy, AttentionChunk& chunk,
-                  std::array<const std::byte*, kChunk / kLanes>& k_pages,
-                  std::array<const std::byte*, kChunk / kLanes>& v_pages) const {
+  // Whether the keys and values of a unit's chunks are copied as floats first: for many tokens.
+  bool expands(const Unit& unit) const { return cache_.type() != BP_TYPE_F32 && unit.tokens >= kExpandFrom; }
+
+  // Where the pages of an item lie in the cache.
+  void find_pages(const Item& item, Pages& pages) const {
     const std::int32_t* table =
-        step_.page_table + (std::uint64_t{args_.group} * step_.sequences + unit.sequence) * step_.max_pages;
-    const std::int64_t size = cache_.page_size();
-    const std::int64_t from = std::max(begin, unit.first) / size, to = std::min(begin + kChunk - 1, unit.last) / size;
-    const bool expand = cache_.type() != BP_TYPE_F32 && unit.tokens >= kExpandFrom;
+        step_.page_table + (std::uint64_t{args_.group} * step_.sequences + item.unit.sequence) * step_.max_pages;
+    const std::int64_t size = cache_.page_size(), begin = item.number * kChunk;
+    const std::int64_t from = std::max(begin, item.unit.first) / size;
+    const std::int64_t to = std::min(begin + kChunk - 1, item.unit.last) / size;
+    pages.from = from - begin / size;
+    pages.count = to - from + 1;
     for (std::int64_t page = from; page <= to; ++page) {
       const auto i = static_cast<std::size_t>(page - begin / size);
-      const std::byte* k = cache_.k_at(layer_, table[page], unit.kv_head);
-      const std::byte* v = cache_.v_at(layer_, table[page], unit.kv_head);
-      if (expand) {
-        float* k_copy = copy + static_cast<std::int64_t>(i) * size * (plan_.dim + plan_.value_dim);
-        float* v_copy = k_copy + size * plan_.dim;
-        kernels_.load(cache_.type(), k, size * plan_.dim, k_copy);
-        kernels_.load(cache_.type(), v, size * plan_.value_dim, v_copy);
-        k = reinterpret_cast<const std::byte*>(k_copy);
-        v = reinterpret_cast<const std::byte*>(v_copy);
-      }
-      k_pages[i] = k;
-      v_pages[i] = v;
+      pages.k[i] = cache_.k_at(layer_, table[page], item.unit.kv_head);
+      pages.v[i] = cache_.v_at(layer_, table[page], item.unit.kv_head);
     }
-    if (expand) chunk.type = BP_TYPE_F32;
+  }
+
+  // Copies pages as floats, and points to the copies.
+  void expand(Pages& pages, float* copy) const {
+    const std::int64_t size = cache_.page_size();
+    for (std::int64_t page = pages.from; page < pages.from + pages.count; ++page) {
+      const auto i = static_cast<std::size_t>(page);
+      float* k_copy = copy + page * size * (plan_.dim + plan_.value_dim);
+      float* v_copy = k_copy + size * plan_.dim;
+      kernels_.load(cache_.type(), pages.k[i], size * plan_.dim, k_copy);
+      kernels_.load(cache_.type(), pages.v[i], size * plan_.value_dim, v_copy);
+      pages.k[i] = reinterpret_cast<const std::byte*>(k_copy);
+      pages.v[i] = reinterpret_cast<const std::byte*>(v_copy);
+    }
   }
 
   // Sinks, and division by the sum.

@@ -10,16 +10,21 @@
 #include <limits>
 
 #include "backends/onednn/kernels.h"
-#include "backends/onednn/vec8-inl.h"
+#include "backends/onednn/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace backplane::onednn {
 namespace HWY_NAMESPACE {
 namespace {
 
+constexpr int kRowsAtOnce = Widest::kCount == 16 ? 8 : 4;  // as many sums as there are registers for
+
 struct F32Elements {
   static constexpr int kBytes = 4;
-  static HWY_INLINE F8 load8(const std::byte* p) { return load(reinterpret_cast<const float*>(p)); }
+  template <class L>
+  static HWY_INLINE typename L::V load(const std::byte* p) {
+    return L::load(reinterpret_cast<const float*>(p));
+  }
   static float one(const std::byte* p) {
     float value;
     std::memcpy(&value, p, sizeof(value));
@@ -28,7 +33,10 @@ struct F32Elements {
 };
 struct F16Elements {
   static constexpr int kBytes = 2;
-  static HWY_INLINE F8 load8(const std::byte* p) { return load_half(reinterpret_cast<const std::uint16_t*>(p)); }
+  template <class L>
+  static HWY_INLINE typename L::V load(const std::byte* p) {
+    return L::load_half(reinterpret_cast<const std::uint16_t*>(p));
+  }
   static float one(const std::byte* p) {
     std::uint16_t value;
     std::memcpy(&value, p, sizeof(value));
@@ -37,7 +45,10 @@ struct F16Elements {
 };
 struct BF16Elements {
   static constexpr int kBytes = 2;
-  static HWY_INLINE F8 load8(const std::byte* p) { return load_bfloat(reinterpret_cast<const std::uint16_t*>(p)); }
+  template <class L>
+  static HWY_INLINE typename L::V load(const std::byte* p) {
+    return L::load_bfloat(reinterpret_cast<const std::uint16_t*>(p));
+  }
   static float one(const std::byte* p) {
     std::uint16_t value;
     std::memcpy(&value, p, sizeof(value));
@@ -45,73 +56,97 @@ struct BF16Elements {
   }
 };
 
+// Into the second-level cache: it may take a while until it is read.
+HWY_INLINE void fetch(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
+HWY_INLINE void fetch(const std::byte* p, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += 64) fetch(p + i);
+}
+
 // ---- Scores: lanes are keys
 
-// kGroups groups of eight keys at k[g], [D] rows that are `step` bytes apart.
-template <class T, int kRows, int kGroups>
-HWY_INLINE void score_groups(const AttentionChunk& c, const std::byte* const* k, std::int64_t step, float* scores) {
-  F8 sums[kRows][kGroups];
-  for (auto& row : sums) {
-    for (F8& sum : row) sum = set(0);
+// A vector of keys: [D] rows in a page, and what to fetch meanwhile, `fetch_step` bytes for each d.
+struct Keys {
+  const std::byte* k;
+  const std::byte* fetch_k;
+  const std::byte* fetch_v;
+};
+
+// kGroups vectors of keys, whose rows are `step` bytes apart; `row` is the first of kRows.
+template <class T, class L, int kRows, int kGroups>
+HWY_INLINE void score_groups(const AttentionChunk& c, int row, const Keys* keys, float* scores) {
+  const std::int64_t step = c.page_size * T::kBytes;
+  const std::int64_t fetch_k = L::kCount * T::kBytes, fetch_v = fetch_k * c.value_dim / c.dim;
+  typename L::V sums[kRows][kGroups];
+  for (auto& each : sums) {
+    for (auto& sum : each) sum = L::set(0);
   }
   for (std::int64_t d = 0; d < c.dim; ++d) {
-    F8 keys[kGroups];
-    for (int g = 0; g < kGroups; ++g) keys[g] = T::load8(k[g] + d * step);
+    typename L::V loaded[kGroups];
+    for (int g = 0; g < kGroups; ++g) {
+      loaded[g] = T::template load<L>(keys[g].k + d * step);
+      if (row == 0) {
+        fetch(keys[g].fetch_k + d * fetch_k);
+        fetch(keys[g].fetch_v + d * fetch_v);
+      }
+    }
     for (int r = 0; r < kRows; ++r) {
-      const F8 q = set(c.q[r][d]);
-      for (int g = 0; g < kGroups; ++g) sums[r][g] = fma(keys[g], q, sums[r][g]);
+      const auto q = L::set(c.q[row + r][d]);
+      for (int g = 0; g < kGroups; ++g) sums[r][g] = fma(loaded[g], q, sums[r][g]);
     }
   }
-  const F8 scale = set(c.scale);
+  const auto scale = L::set(c.scale);
   for (int r = 0; r < kRows; ++r) {
     for (int g = 0; g < kGroups; ++g) {
-      F8 score = mul(sums[r][g], scale);
-      if (c.softcap > 0) score = mul(set(c.softcap), tanh(div(score, set(c.softcap))));
-      store(score, scores + r * kChunk + g * kLanes);
+      auto score = mul(sums[r][g], scale);
+      if (c.softcap > 0) score = mul(L::set(c.softcap), tanh(div(score, L::set(c.softcap))));
+      L::store(score, scores + (row + r) * kChunk + g * L::kCount);
     }
   }
 }
 
-// Scores of the groups of eight keys that hold keys first to last; scores[r][i] is that of key begin + i.
-template <class T, int kRows>
-void all_scores(const AttentionChunk& c) {
+// Scores of the vectors of keys that hold keys first to last; scores[r][i] is that of key begin + i.
+template <class T, class L, int kRows>
+void all_scores(const AttentionChunk& c, int row, std::int64_t first, std::int64_t last) {
   constexpr int kAtOnce = kRows == 1 ? 4 : 2;
-  const std::int64_t step = c.page_size * T::kBytes;
-  const std::int64_t groups_of_page = c.page_size / kLanes;
-  const std::int64_t end = (c.last - c.begin) / kLanes + 1;
+  const std::int64_t per_page = c.page_size / L::kCount, end = last / L::kCount + 1;
   const auto at = [&](std::int64_t group) {
-    return c.k_pages[group / groups_of_page] + group % groups_of_page * kLanes * T::kBytes;
+    const std::int64_t page = group / per_page, next = std::min(group + 2 * kAtOnce, end - 1), in = group % per_page;
+    // Whole pages are fetched, piece by piece in no matter which order.
+    return Keys{c.k_pages[page] + in * L::kCount * T::kBytes,
+                c.k_pages[next / per_page] + next % per_page * L::kCount * c.dim * T::kBytes,
+                c.v_pages[page] + in * L::kCount * c.value_dim * T::kBytes};
   };
-  std::int64_t g = (c.first - c.begin) / kLanes;
+  std::int64_t g = first / L::kCount;
   for (; g + kAtOnce <= end; g += kAtOnce) {
-    const std::byte* k[kAtOnce];
-    for (int i = 0; i < kAtOnce; ++i) k[i] = at(g + i);
-    score_groups<T, kRows, kAtOnce>(c, k, step, c.scores + g * kLanes);
+    Keys keys[kAtOnce];
+    for (int i = 0; i < kAtOnce; ++i) keys[i] = at(g + i);
+    score_groups<T, L, kRows, kAtOnce>(c, row, keys, c.scores + g * L::kCount);
   }
   for (; g < end; ++g) {
-    const std::byte* k[1] = {at(g)};
-    score_groups<T, kRows, 1>(c, k, step, c.scores + g * kLanes);
+    const Keys keys = at(g);
+    score_groups<T, L, kRows, 1>(c, row, &keys, c.scores + g * L::kCount);
   }
 }
 
 // Turns a row's scores into weights: exp(score - maximum). Keys outside [first, last] weigh nothing.
+template <class L>
 void soften(const AttentionChunk& c, int row) {
   float* scores = c.scores + row * kChunk;
-  const std::int64_t first = c.first - c.begin, last = c.last - c.begin;
-  const std::int64_t from = first / kLanes * kLanes, to = last / kLanes * kLanes + kLanes;
+  const std::int64_t first = c.first[row] - c.begin, last = c.last[row] - c.begin;
+  const std::int64_t from = first / L::kCount * L::kCount, to = last / L::kCount * L::kCount + L::kCount;
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   std::fill(scores + from, scores + first, kNever);
   std::fill(scores + last + 1, scores + to, kNever);
   F8 best = set(kNever);
-  for (std::int64_t i = from; i < to; i += kLanes) best = max(best, load(scores + i));
+  for (std::int64_t i = from; i < to; i += L::kCount) best = L::max_lanes(best, L::load(scores + i));
   const float maximum = max_lanes(best);
   // All of them minus infinity: they weigh nothing, and what follows must not compute infinity minus infinity.
-  const F8 shift = set(maximum == kNever ? 0 : maximum);
+  const auto shift = L::set(maximum == kNever ? 0 : maximum);
   F8 sum = set(0);
-  for (std::int64_t i = from; i < to; i += kLanes) {
-    const F8 weight = exp(sub(load(scores + i), shift));
-    sum = add(sum, weight);
-    store(weight, scores + i);
+  for (std::int64_t i = from; i < to; i += L::kCount) {
+    const auto weight = exp(sub(L::load(scores + i), shift));
+    sum = L::add_lanes(sum, weight);
+    L::store(weight, scores + i);
   }
   *c.maximum[row] = maximum;
   *c.total[row] = sum_lanes(sum);
@@ -119,68 +154,101 @@ void soften(const AttentionChunk& c, int row) {
 
 // ---- Values: lanes are elements
 
-template <class T, int kRows, int kVectors>
-HWY_INLINE void weigh_values(const AttentionChunk& c, std::int64_t d) {
-  F8 sums[kRows][kVectors];
-  for (auto& row : sums) {
-    for (F8& sum : row) sum = set(0);
+// Keys first to last (of the chunk) for kRows rows, added to what is in `out`, elements from d on.
+template <class T, class L, int kRows, int kVectors>
+HWY_INLINE void weigh_values(const AttentionChunk& c, int row, std::int64_t first, std::int64_t last, std::int64_t d) {
+  typename L::V sums[kRows][kVectors];
+  for (int r = 0; r < kRows; ++r) {
+    for (int k = 0; k < kVectors; ++k) sums[r][k] = L::load(c.out[row + r] + d + k * L::kCount);
   }
-  const std::int64_t row_bytes = c.value_dim * T::kBytes;
-  std::int64_t i = c.first - c.begin;
-  const std::int64_t end = c.last - c.begin + 1;
-  while (i < end) {
-    const std::int64_t page = i / c.page_size, stop = std::min(end, (page + 1) * c.page_size);
+  const std::int64_t row_bytes = c.value_dim * T::kBytes, next_bytes = c.dim * T::kBytes;
+  for (std::int64_t i = first; i <= last;) {
+    const std::int64_t page = i / c.page_size, stop = std::min(last + 1, (page + 1) * c.page_size);
     const std::byte* v = c.v_pages[page] + i % c.page_size * row_bytes + d * T::kBytes;
+    const std::byte* next =
+        row == 0 && d == 0 && page < c.next_pages ? c.next_k_pages[page] + i % c.page_size * next_bytes : nullptr;
     for (; i < stop; ++i, v += row_bytes) {
-      F8 values[kVectors];
-      for (int k = 0; k < kVectors; ++k) values[k] = T::load8(v + k * kLanes * T::kBytes);
+      if (next != nullptr) {
+        fetch(next, next_bytes);
+        next += next_bytes;
+      }
+      typename L::V values[kVectors];
+      for (int k = 0; k < kVectors; ++k) values[k] = T::template load<L>(v + k * L::kCount * T::kBytes);
       for (int r = 0; r < kRows; ++r) {
-        const F8 weight = set(c.scores[r * kChunk + i]);
+        const auto weight = L::set(c.scores[(row + r) * kChunk + i]);
         for (int k = 0; k < kVectors; ++k) sums[r][k] = fma(weight, values[k], sums[r][k]);
       }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int k = 0; k < kVectors; ++k) store(sums[r][k], c.out[r] + d + k * kLanes);
+    for (int k = 0; k < kVectors; ++k) L::store(sums[r][k], c.out[row + r] + d + k * L::kCount);
   }
 }
 
-template <class T, int kRows>
-void all_values(const AttentionChunk& c) {
-  constexpr int kAtOnce = kRows == 1 ? 8 : 4;
+template <class T, class L, int kRows>
+void add_values(const AttentionChunk& c, int row, std::int64_t first, std::int64_t last) {
+  if (first > last) return;
+  constexpr int kAtOnce = kRows == 1 ? 8 : kRows <= 4 ? 4 : 2;
   std::int64_t d = 0;
-  for (; d + kAtOnce * kLanes <= c.value_dim; d += kAtOnce * kLanes) weigh_values<T, kRows, kAtOnce>(c, d);
-  for (; d + kLanes <= c.value_dim; d += kLanes) weigh_values<T, kRows, 1>(c, d);
+  for (; d + kAtOnce * L::kCount <= c.value_dim; d += kAtOnce * L::kCount)
+    weigh_values<T, L, kRows, kAtOnce>(c, row, first, last, d);
+  for (; d + 2 * L::kCount <= c.value_dim; d += 2 * L::kCount) weigh_values<T, L, kRows, 2>(c, row, first, last, d);
+  for (; d + kLanes <= c.value_dim; d += kLanes) weigh_values<T, Eight, kRows, 1>(c, row, first, last, d);
   for (; d < c.value_dim; ++d) {
-    for (int r = 0; r < kRows; ++r) {
-      float sum = 0;
-      for (std::int64_t i = c.first - c.begin; i <= c.last - c.begin; ++i) {
+    for (int r = row; r < row + kRows; ++r) {
+      for (std::int64_t i = first; i <= last; ++i) {
         const std::byte* v = c.v_pages[i / c.page_size];
-        sum += c.scores[r * kChunk + i] * T::one(v + (i % c.page_size * c.value_dim + d) * T::kBytes);
+        c.out[r][d] += c.scores[r * kChunk + i] * T::one(v + (i % c.page_size * c.value_dim + d) * T::kBytes);
       }
-      c.out[r][d] = sum;
     }
   }
 }
 
-template <class T, int kRows>
-void attend_rows(const AttentionChunk& c) {
-  all_scores<T, kRows>(c);
-  for (int r = 0; r < kRows; ++r) soften(c, r);
-  all_values<T, kRows>(c);
+// Rows row to row + kRows. What only some of them look at is looked at for each by itself; either way a row's sums go
+// from its first key to its last.
+template <class T, class L, int kRows>
+void attend_rows(const AttentionChunk& c, int row) {
+  const auto [least, first] = std::minmax_element(c.first + row, c.first + row + kRows);
+  const auto [last, most] = std::minmax_element(c.last + row, c.last + row + kRows);
+  all_scores<T, L, kRows>(c, row, *least - c.begin, *most - c.begin);
+  for (int r = row; r < row + kRows; ++r) {
+    soften<L>(c, r);
+    std::fill_n(c.out[r], c.value_dim, 0.0F);
+  }
+  if (*first > *last) {
+    for (int r = row; r < row + kRows; ++r) add_values<T, L, 1>(c, r, c.first[r] - c.begin, c.last[r] - c.begin);
+    return;
+  }
+  for (int r = row; r < row + kRows; ++r) add_values<T, L, 1>(c, r, c.first[r] - c.begin, *first - c.begin - 1);
+  add_values<T, L, kRows>(c, row, *first - c.begin, *last - c.begin);
+  for (int r = row; r < row + kRows; ++r) add_values<T, L, 1>(c, r, *last - c.begin + 1, c.last[r] - c.begin);
+}
+
+template <class T, class L>
+void attend_all(const AttentionChunk& c) {
+  for (int row = 0; row < c.rows;) {
+    const int left = c.rows - row;
+    if constexpr (kRowsAtOnce == 8) {
+      if (left == 8) {
+        attend_rows<T, L, 8>(c, row);
+        return;
+      }
+    }
+    const int now = left == 5 || left == 6 ? 3 : std::min(left, 4);
+    if (now == 1) attend_rows<T, L, 1>(c, row);
+    if (now == 2) attend_rows<T, L, 2>(c, row);
+    if (now == 3) attend_rows<T, L, 3>(c, row);
+    if (now == 4) attend_rows<T, L, 4>(c, row);
+    row += now;
+  }
 }
 
 template <class T>
 void attend(const AttentionChunk& c) {
-  switch (c.rows) {
-    case 1:
-      return attend_rows<T, 1>(c);
-    case 2:
-      return attend_rows<T, 2>(c);
-    case 3:
-      return attend_rows<T, 3>(c);
-    default:
-      return attend_rows<T, 4>(c);
+  if (c.page_size % Widest::kCount == 0) {
+    attend_all<T, Widest>(c);
+  } else {
+    attend_all<T, Eight>(c);
   }
 }
 
@@ -212,7 +280,7 @@ void merge(float* maximum, float* total, float* out, float maximum2, float total
 template <class T>
 void load_row(const std::byte* from, std::int64_t n, float* out) {
   std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store(T::load8(from + i * T::kBytes), out + i);
+  for (; i + kLanes <= n; i += kLanes) store(T::template load<Eight>(from + i * T::kBytes), out + i);
   for (; i < n; ++i) out[i] = T::one(from + i * T::kBytes);
 }
 

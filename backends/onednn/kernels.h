@@ -83,23 +83,25 @@ struct RowKernels {
   void (*store)(bp_type type, const float* x, std::int64_t n, std::byte* out, std::int64_t step);
 };
 
-// Up to kMostRows queries that look at the same keys [first, last] of one chunk. A page holds `page_size` keys, a
-// multiple of eight: K[D][page_size], V[page_size][Dv].
-constexpr int kMostRows = 4;
+// Up to kMostRows queries that look at keys of one chunk. A page holds `page_size` keys, a multiple of eight:
+// K[D][page_size], V[page_size][Dv].
+constexpr int kMostRows = 8;
 struct AttentionChunk {
   bp_type type;                     // of K and V: F32, F16 or BF16
   const std::byte* const* k_pages;  // of the keys from `begin` on
   const std::byte* const* v_pages;
-  std::int64_t begin;        // the chunk's first key, a multiple of page_size
-  std::int64_t first, last;  // keys to look at
+  const std::byte* const* next_k_pages;  // what will be read after this chunk, to be fetched meanwhile
+  std::int64_t next_pages;
+  std::int64_t begin;  // the chunk's first key, a multiple of page_size
   std::int64_t page_size, dim, value_dim;
   float scale, softcap;  // softcap 0: none
   int rows;
-  const float* q[kMostRows];  // [D]
-  float* scores;              // scratch, [rows][kChunk]
-  float* maximum[kMostRows];  // out: the largest score,
-  float* total[kMostRows];    // the sum of exp(score - maximum),
-  float* out[kMostRows];      // and [Dv]: the values times these
+  const float* q[kMostRows];                       // [D]
+  std::int64_t first[kMostRows], last[kMostRows];  // keys to look at, at least one
+  float* scores;                                   // scratch, [rows][kChunk]
+  float* maximum[kMostRows];                       // out: the largest score,
+  float* total[kMostRows];                         // the sum of exp(score - maximum),
+  float* out[kMostRows];                           // and [Dv]: the values times these
 };
 constexpr std::int64_t kChunk = 256;  // keys; softmax is combined chunk by chunk
 
