@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backends/onednn/kernels.h"
+#include "backends/onednn/library.h"
 #include "backends/onednn/packed.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
@@ -13,6 +15,8 @@ namespace backplane::onednn {
 // Which kernels to run is all that a device knows: it is opened once and then only read.
 struct Device {
   const Kernels* kernels = nullptr;
+  std::unique_ptr<FloatLibrary> library;  // for products of floats, or none
+  bool always_library = false;            // even where it isn't faster
 };
 
 inline const Device& device_of(bp_device device) { return *reinterpret_cast<const Device*>(device); }

@@ -48,8 +48,8 @@ class HeadNorm {
 std::uint64_t workspace_bytes(const bp_qkv_args& args) {
   const std::uint64_t rotation =
       args.rope ? Rotation::bytes(plugin::read_struct(args.rope), args.x.shape[0]) : std::uint64_t{0};
-  return Workspace::bytes_for(
-      {rotation, Activations::bytes(args.x.shape[0], args.x.shape[1]), multiply_bytes(args.x.shape[1])});
+  return Workspace::bytes_for({rotation, Activations::bytes(args.x.shape[0], args.x.shape[1]),
+                               multiply_bytes(args.x, {&args.q_weight, &args.k_weight, &args.v_weight})});
 }
 
 void run(const Call& call, const bp_qkv_args& args) {
@@ -85,7 +85,8 @@ void run(const Call& call, const bp_qkv_args& args) {
 }
 
 std::uint64_t workspace_bytes(const bp_gateup_args& args) {
-  return Workspace::bytes_for({Activations::bytes(args.x.shape[0], args.x.shape[1]), multiply_bytes(args.x.shape[1])});
+  return Workspace::bytes_for({Activations::bytes(args.x.shape[0], args.x.shape[1]),
+                               multiply_bytes(args.x, {&args.gate_weight, &args.up_weight})});
 }
 
 void run(const Call& call, const bp_gateup_args& args) {

@@ -61,10 +61,15 @@ struct LinearKernels {
                    std::uint8_t* scratch, float* tile);
 };
 
+// Columns whose products are added one after another; such sums are then added in their order.
+constexpr std::int64_t kDepth = 256;
+
 struct FloatKernels {
   // The same for weights in F32, F16 or BF16, [C][8] in a panel; x is [T,C] with rows `x_stride` floats apart.
   void (*multiply)(bp_type type, const Panels& panels, const float* x, std::int64_t x_stride, std::int64_t columns,
                    std::int64_t tokens, std::uint8_t* scratch, float* tile);
+  // out[count][8 * panels] = columns [first, first + count) of such panels, as F32.
+  void (*expand)(bp_type type, const Panels& panels, std::int64_t first, std::int64_t count, float* out);
 };
 
 // Bytes of scratch that both `multiply` need for weights of that many columns.

@@ -20,7 +20,7 @@ void run(const Call&, const bp_embed_args& args) {
 
 std::uint64_t workspace_bytes(const bp_linear_args& args) {
   return Workspace::bytes_for({Activations::bytes(args.x.shape[0], args.x.shape[1], is_head(args.weight) ? 2 : 1),
-                               multiply_bytes(args.x.shape[1])});
+                               multiply_bytes(args.x, {&args.weight})});
 }
 
 void run(const Call& call, const bp_linear_args& args) {

@@ -15,6 +15,9 @@ constexpr std::int64_t kTokens = 256, kFewTokens = 16;
 constexpr std::int64_t kPanels = 2, kFewTokensPanels = 16;
 constexpr std::int64_t kTileFloats = kPanels * kTokens * kLanes;
 static_assert(kFewTokensPanels * kFewTokens * kLanes <= kTileFloats);
+// Where the library computes it, a tile is larger, so that calls are few.
+constexpr std::int64_t kLibraryTileFloats = FloatLibrary::kPanels * FloatLibrary::kTokens * kLanes;
+static_assert(kFewTokensPanels * FloatLibrary::kFewTokens * kLanes <= kLibraryTileFloats);
 
 // Multiplications that are worth waking another thread for.
 constexpr std::int64_t kGrain = 1 << 17;
@@ -23,12 +26,23 @@ std::int64_t panel_grain(std::int64_t tokens, std::int64_t columns) {
   return 1 + kGrain / (1 + tokens * columns * kLanes);
 }
 
-// What a worker needs: two tiles, a panel pair as floats, and canonical rows as panels.
+// Whether products of so many tokens with such weights may be the library's, and are.
+bool may_use_library(bool floats, std::int64_t tokens) {
+  return floats && tokens >= FloatLibrary::kFewTokens && *library_name() != '\0';
+}
+FloatLibrary* library_for(const Device& device, const Matrix& weight, std::int64_t tokens) {
+  FloatLibrary* library = device.library.get();
+  if (library == nullptr || !weight.packed() || !may_use_library(weight.format() == nullptr, tokens)) return nullptr;
+  return device.always_library || library->is_faster() ? library : nullptr;
+}
+
+// What a worker needs: two tiles, a panel pair as floats, canonical rows as panels, and what the library wants.
 struct Worker {
   float* tile;
   float* second_tile;
   std::uint8_t* expanded;
   std::uint8_t* packed;
+  float* library;
 };
 
 std::uint64_t canonical_bytes(std::int64_t columns) {
@@ -37,28 +51,33 @@ std::uint64_t canonical_bytes(std::int64_t columns) {
 
 class Workers {
  public:
-  Workers(Workspace& workspace, std::int64_t columns)
+  Workers(Workspace& workspace, std::int64_t columns, bool library)
       : columns_(columns),
-        tiles_(workspace.take<float>(2 * kTileFloats * std::uint64_t{plugin::threads()})),
+        tile_floats_(library ? kLibraryTileFloats : kTileFloats),
+        library_floats_(library ? FloatLibrary::scratch_floats : 0),
+        tiles_(workspace.take<float>(2 * static_cast<std::uint64_t>(tile_floats_) * plugin::threads())),
         expanded_(
             workspace.take<std::uint8_t>(static_cast<std::uint64_t>(expanded_bytes(columns)) * plugin::threads())),
-        packed_(workspace.take<std::uint8_t>(canonical_bytes(columns) * plugin::threads())) {}
+        packed_(workspace.take<std::uint8_t>(canonical_bytes(columns) * plugin::threads())),
+        library_(workspace.take<float>(static_cast<std::uint64_t>(library_floats_) * plugin::threads())) {}
 
   Worker at(unsigned worker) const {
-    float* tile = tiles_ + 2 * kTileFloats * worker;
-    return {tile, tile + kTileFloats, expanded_ + expanded_bytes(columns_) * worker,
-            packed_ + canonical_bytes(columns_) * worker};
+    float* tile = tiles_ + 2 * tile_floats_ * worker;
+    return {tile, tile + tile_floats_, expanded_ + expanded_bytes(columns_) * worker,
+            packed_ + canonical_bytes(columns_) * worker, library_ + library_floats_ * worker};
   }
 
  private:
-  std::int64_t columns_;
+  std::int64_t columns_, tile_floats_, library_floats_;
   float* tiles_;
   std::uint8_t *expanded_, *packed_;
+  float* library_;
 };
 
 // Some panels of a matrix and some tokens of x.
 struct Piece {
   std::int64_t panel, panels, token, tokens;
+  FloatLibrary* library = nullptr;  // whose it is to compute
 };
 
 void compute_tile(const Device& device, const Matrix& weight, const Activations& x, const QuantizedRows* quantized,
@@ -66,8 +85,12 @@ void compute_tile(const Device& device, const Matrix& weight, const Activations&
   const Panels panels = weight.panels(piece.panel, piece.panels, worker.packed);
   if (quantized == nullptr) {
     const bp_type type = weight.packed() ? weight.type() : bp_type{BP_TYPE_F32};
-    device.kernels->floats.multiply(type, panels, x.floats() + piece.token * x.stride(), x.stride(), x.columns(),
-                                    piece.tokens, worker.expanded, tile);
+    const float* rows = x.floats() + piece.token * x.stride();
+    if (piece.library != nullptr &&
+        piece.library->multiply(type, panels, rows, x.stride(), x.columns(), piece.tokens, worker.library, tile)) {
+      return;
+    }
+    device.kernels->floats.multiply(type, panels, rows, x.stride(), x.columns(), piece.tokens, worker.expanded, tile);
     return;
   }
   const std::int64_t blocks = x.columns() / kBlock, scales = weight.format()->scales;
@@ -117,15 +140,30 @@ void add_terms(Piece& piece, float* tile) {
   piece.tokens /= 2;
 }
 
-// Calls piece(Piece) for panels [begin, end) of one matrix and all tokens.
+// Calls function(Piece) for panels [begin, end) of one matrix and tokens [token, tokens).
 template <class Function>
-void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t tokens, Function&& function) {
-  const std::int64_t most = tokens <= kFewTokens ? kFewTokensPanels : kPanels;
+void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t token, std::int64_t tokens, Function&& function) {
+  const std::int64_t most = tokens - token <= kFewTokens ? kFewTokensPanels : kPanels;
   for (std::int64_t panel = begin; panel < end; panel += most) {
-    for (std::int64_t token = 0; token < tokens; token += kTokens) {
-      function(Piece{panel, std::min(most, end - panel), token, std::min(kTokens, tokens - token)});
+    for (std::int64_t t = token; t < tokens; t += kTokens) {
+      function(Piece{panel, std::min(most, end - panel), t, std::min(kTokens, tokens - t)});
     }
   }
+}
+
+// The same for all tokens, as much of it as its tiles fit for the library, where there is one.
+template <class Function>
+void for_pieces(FloatLibrary* library, std::int64_t begin, std::int64_t end, std::int64_t tokens, Function&& function) {
+  const std::int64_t theirs = tokens - tokens % FloatLibrary::kFewTokens;
+  while (library != nullptr && end - begin >= FloatLibrary::kFewPanels) {
+    const std::int64_t panels = end - begin >= FloatLibrary::kPanels ? FloatLibrary::kPanels : FloatLibrary::kFewPanels;
+    for (std::int64_t t = 0; t < theirs; t += FloatLibrary::kTokens) {
+      function(Piece{begin, panels, t, std::min(FloatLibrary::kTokens, theirs - t), library});
+    }
+    for_pieces(begin, begin + panels, theirs, tokens, function);
+    begin += panels;
+  }
+  for_pieces(begin, end, 0, tokens, function);
 }
 
 }  // namespace
@@ -226,15 +264,21 @@ const QuantizedRows& Activations::quantized(const Format& format, int terms) {
   return rows_;
 }
 
-std::uint64_t multiply_bytes(std::int64_t columns) {
+std::uint64_t multiply_bytes(const bp_tensor& x, std::initializer_list<const bp_matrix*> weights) {
   const std::uint64_t threads = plugin::threads();
-  return Workspace::bytes_for({2 * kTileFloats * sizeof(float) * threads,
+  const std::int64_t columns = x.shape[1];
+  bool library = false;
+  for (const bp_matrix* weight : weights) library |= may_use_library(is_float_weight(weight->tensor.type), x.shape[0]);
+  return Workspace::bytes_for({2 * (library ? kLibraryTileFloats : kTileFloats) * sizeof(float) * threads,
                                Workspace::checked(static_cast<std::uint64_t>(expanded_bytes(columns)), threads),
-                               Workspace::checked(canonical_bytes(columns), threads)});
+                               Workspace::checked(canonical_bytes(columns), threads),
+                               library ? FloatLibrary::scratch_floats * sizeof(float) * threads : 0});
 }
 
 void multiply(const Device& device, Workspace workspace, Activations& x, std::span<const Product> products) {
-  const Workers workers(workspace, x.columns());
+  bool any_library = false;
+  for (const Product& product : products) any_library |= library_for(device, *product.weight, x.tokens()) != nullptr;
+  const Workers workers(workspace, x.columns(), any_library);
   for (std::size_t first = 0; first < products.size();) {
     const Format* format = products[first].weight->format();
     const int terms = terms_of(*products[first].weight, x);
@@ -252,11 +296,13 @@ void multiply(const Device& device, Workspace workspace, Activations& x, std::sp
           for (std::size_t i = first; i < last && end > 0; ++i) {
             const Product& product = products[i];
             const std::int64_t own = product.weight->panel_count();
-            for_pieces(std::max<std::int64_t>(begin, 0), std::min(end, own), terms * x.tokens(), [&](Piece piece) {
-              compute_tile(device, *product.weight, x, quantized, piece, worker, worker.tile);
-              if (terms == 2) add_terms(piece, worker.tile);
-              finish_tile(product, piece, worker.tile);
-            });
+            FloatLibrary* library = library_for(device, *product.weight, x.tokens());
+            for_pieces(library, std::max<std::int64_t>(begin, 0), std::min(end, own), terms * x.tokens(),
+                       [&](Piece piece) {
+                         compute_tile(device, *product.weight, x, quantized, piece, worker, worker.tile);
+                         if (terms == 2) add_terms(piece, worker.tile);
+                         finish_tile(product, piece, worker.tile);
+                       });
             begin -= own;
             end -= own;
           }
@@ -277,7 +323,9 @@ void multiply_gated(const Device& device, Workspace workspace, Activations& x, c
     });
     return;
   }
-  const Workers workers(workspace, x.columns());
+  FloatLibrary* library = library_for(device, *gate.weight, x.tokens());
+  if (library_for(device, *up.weight, x.tokens()) == nullptr) library = nullptr;
+  const Workers workers(workspace, x.columns(), library != nullptr);
   const QuantizedRows* quantized = format ? &x.quantized(*format, 1) : nullptr;
   const auto add_bias = [](const Product& product, const Piece& piece, float* tile) {
     if (product.bias == nullptr) return;
@@ -294,7 +342,7 @@ void multiply_gated(const Device& device, Workspace workspace, Activations& x, c
   plugin::parallel_for(gate.weight->panel_count(), panel_grain(2 * x.tokens(), x.columns()),
                        [&](std::int64_t begin, std::int64_t end, unsigned number) {
                          const Worker worker = workers.at(number);
-                         for_pieces(begin, end, x.tokens(), [&](const Piece& piece) {
+                         for_pieces(library, begin, end, x.tokens(), [&](const Piece& piece) {
                            compute_tile(device, *gate.weight, x, quantized, piece, worker, worker.tile);
                            compute_tile(device, *up.weight, x, quantized, piece, worker, worker.second_tile);
                            add_bias(gate, piece, worker.tile);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 
 #include "backends/onednn/ops.h"
@@ -86,7 +87,7 @@ void multiply(const Device& device, Workspace workspace, Activations& x, std::sp
 void multiply_gated(const Device& device, Workspace workspace, Activations& x, const Product& gate, const Product& up,
                     std::uint32_t kind);
 
-// What these two take from a workspace, beside Activations.
-std::uint64_t multiply_bytes(std::int64_t columns);
+// What these two take from a workspace for x and such weights, beside Activations.
+std::uint64_t multiply_bytes(const bp_tensor& x, std::initializer_list<const bp_matrix*> weights);
 
 }  // namespace backplane::onednn

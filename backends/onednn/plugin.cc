@@ -40,7 +40,24 @@ bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info
   });
 }
 
-void set_option(Device& device, std::string_view key, std::string_view value) {
+// How float weights are multiplied: `auto` leaves to oneDNN what it does faster.
+enum class Floats { kAuto, kOwn, kLibrary };
+
+Floats floats_of(std::string_view value) {
+  if (value == "auto") return Floats::kAuto;
+  if (value == "own") return Floats::kOwn;
+  if (value != "onednn") {
+    throw plugin::Failure(BP_INVALID, "floats '" + std::string(value) + "': auto, own or onednn");
+  }
+  if (*library_name() == '\0') throw plugin::Failure(BP_INVALID, "floats 'onednn': this plugin was built without it");
+  return Floats::kLibrary;
+}
+
+void set_option(Device& device, Floats& floats, std::string_view key, std::string_view value) {
+  if (key == "floats") {
+    floats = floats_of(value);
+    return;
+  }
   if (key != "kernels") plugin::unknown_option(key);
   device.kernels = kernels_by_name(std::string(value));
   if (device.kernels == nullptr) {
@@ -53,11 +70,14 @@ bp_status open(bp_context context, std::uint32_t index, const bp_open_params* pa
     check_index(index);
     auto made = std::make_unique<Device>();
     made->kernels = &any_kernels();
+    Floats floats = Floats::kAuto;
     if (params != nullptr) {
       const bp_open_params given = plugin::read_struct(params);
       if ((given.flags & ~std::uint64_t{BP_OPEN_DETERMINISTIC}) != 0) plugin::refuse("unknown flags of open");
-      plugin::for_each_option(given.options, [&](auto key, auto value) { set_option(*made, key, value); });
+      plugin::for_each_option(given.options, [&](auto key, auto value) { set_option(*made, floats, key, value); });
     }
+    if (floats != Floats::kOwn) made->library = std::make_unique<FloatLibrary>(*made->kernels);
+    made->always_library = floats == Floats::kLibrary;
     *device = reinterpret_cast<bp_device>(made.release());
   });
 }
