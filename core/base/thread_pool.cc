@@ -1,23 +1,15 @@
 #include "core/base/thread_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "core/base/processors.h"
 
 namespace backplane {
 namespace {
 
 thread_local bool inside_loop = false;
-
-unsigned usable_processors() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) {
-    return static_cast<unsigned>(std::max(1, CPU_COUNT(&set)));
-  }
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -87,7 +79,8 @@ void ThreadPool::run_taken(unsigned part) noexcept {
 void ThreadPool::parallel_for(std::uint64_t n, std::uint64_t grain, const Body& body) {
   if (n == 0) return;
   const std::uint64_t most = n / std::max<std::uint64_t>(1, grain);
-  const auto parts = static_cast<unsigned>(std::clamp<std::uint64_t>(most, 1, threads()));
+  const unsigned limit = std::min(threads(), limit_.load(std::memory_order_relaxed));
+  const auto parts = static_cast<unsigned>(std::clamp<std::uint64_t>(most, 1, limit));
   if (parts == 1 || inside_loop) {
     body(0, n, 0);
     return;
@@ -111,6 +104,8 @@ void ThreadPool::parallel_for(std::uint64_t n, std::uint64_t grain, const Body& 
   }
   if (loop_.error) std::rethrow_exception(std::exchange(loop_.error, nullptr));
 }
+
+void ThreadPool::limit(unsigned threads) { limit_.store(threads != 0 ? threads : ~0u, std::memory_order_relaxed); }
 
 void ThreadPool::work(unsigned worker) {
   std::uint32_t round = 0;

@@ -23,6 +23,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
+  // Includes those that a limit leaves out.
   unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
 
   // body(begin, end, worker) over disjoint ranges that cover [0, n); returns when all have returned. The split is
@@ -31,6 +32,10 @@ class ThreadPool {
   // the first one if several.
   using Body = std::function<void(std::uint64_t begin, std::uint64_t end, unsigned worker)>;
   void parallel_for(std::uint64_t n, std::uint64_t grain, const Body& body);
+
+  // From the next loop on, loops have no more parts than this; 0: as many as there are threads. For trying out how many
+  // are best, while what was made for threads() of them stays as it is.
+  void limit(unsigned threads);
 
  private:
   // Who takes part w of a round is decided on seat w: `taken` is the last round whose part was taken.
@@ -57,6 +62,7 @@ class ThreadPool {
   alignas(64) std::atomic<std::uint32_t> round_{0};       // number of the loop that runs or ran last
   alignas(64) std::atomic<std::uint32_t> unfinished_{0};  // its parts beside the caller's
   std::atomic<bool> stopping_{false};
+  std::atomic<unsigned> limit_{~0u};
   std::vector<std::thread> workers_;
 };
 

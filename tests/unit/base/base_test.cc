@@ -47,6 +47,30 @@ TEST(ThreadPoolTest, CoversEveryIndexOnce) {
   }
 }
 
+TEST(ThreadPoolTest, KeepsToALimitUntilItIsLifted) {
+  ThreadPool pool(4);
+  const auto parts = [&] {
+    std::atomic<unsigned> count = 0;
+    std::atomic<std::uint64_t> items = 0;
+    pool.parallel_for(1000, 1, [&](std::uint64_t b, std::uint64_t e, unsigned worker) {
+      EXPECT_LT(worker, 4u);
+      ++count;
+      items += e - b;
+    });
+    EXPECT_EQ(items, 1000u);
+    return count.load();
+  };
+  pool.limit(2);
+  EXPECT_EQ(parts(), 2u);
+  EXPECT_EQ(pool.threads(), 4u);
+  pool.limit(1);
+  EXPECT_EQ(parts(), 1u);
+  pool.limit(9);
+  EXPECT_EQ(parts(), 4u);
+  pool.limit(0);
+  EXPECT_EQ(parts(), 4u);
+}
+
 TEST(ThreadPoolTest, RethrowsAndStaysUsable) {
   ThreadPool pool(3);
   const auto fail = [](std::uint64_t, std::uint64_t e, unsigned) {
