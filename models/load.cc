@@ -50,6 +50,12 @@ std::uint64_t ModelFile::parameters() const {
   return sum;
 }
 
+ModelFile ModelFile::first_layers(std::uint32_t layers) const {
+  ModelFile part = *this;
+  if (layers < part.spec_.layers.size()) part.spec_.layers.resize(layers);
+  return part;
+}
+
 MemoryEstimate ModelFile::estimate(const LoadOptions& given, DType activation) const {
   const LoadOptions options = resolved(given, spec_, activation);
   MemoryEstimate need;

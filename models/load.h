@@ -47,6 +47,8 @@ class ModelFile {
   std::shared_ptr<const formats::Container> shared_container() const { return container_; }
   const DecoderSpec& spec() const { return spec_; }
   std::uint64_t parameters() const;
+  // The same without its later layers, for trying how fast it is; what it writes is nonsense. 1 <= layers.
+  ModelFile first_layers(std::uint32_t layers) const;
 
   // activation: the type a device computes in.
   MemoryEstimate estimate(const LoadOptions& options, DType activation = DType::kF32) const;

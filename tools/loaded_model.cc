@@ -17,6 +17,7 @@
 #include "tools/progress.h"
 #include "tools/shadow_report.h"
 #include "tools/signals.h"
+#include "tools/tuning/tuning.h"
 
 namespace backplane::tools {
 namespace {
@@ -80,6 +81,16 @@ OpenedModel open_model(const std::string& name, const DeviceOptions& options) {
 }
 
 namespace {
+
+PhaseDevices open_tuned(const plugins::Registry& registry, const DeviceOptions& given, const models::ModelFile& file,
+                        const models::LoadOptions& load) {
+  DeviceOptions options = given;
+  if (!options.prefill_device || !options.decode_device) options.device = device_or_default(registry, options);
+  const tuning::Tuned tuned = tuning::tune(registry, options.device.value_or(""), options, file, load);
+  if (options.verbose) std::fprintf(stderr, "backplane: threads and kernels: %s\n", tuned.why.c_str());
+  if (tuned.setting.threads != 0) options.threads = tuned.setting.threads;
+  return open_devices(registry, options, tuned.setting.options);
+}
 
 std::unique_ptr<models::LoadedModel> load_on(const PhaseDevices& devices, const models::ModelFile& file,
                                              models::LoadOptions load) {
@@ -185,9 +196,9 @@ LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, 
   const auto start = std::chrono::steady_clock::now();
   const plugins::Registry registry(options.plugins.search());
   LoadedModel loaded;
-  loaded.devices = open_devices(registry, options);
   load.context = load.context != 0 ? load.context : options.context.value_or(0);
   load.kv_type = options.kv();
+  loaded.devices = open_tuned(registry, options, opened.file, load);
   if (size == KvSize::kWhatFits && load.kv_tokens == 0) {
     load.kv_tokens = kv_tokens_that_fit(opened.file, load, loaded.devices);
   }

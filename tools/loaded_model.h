@@ -68,9 +68,9 @@ struct LoadedModel {
   bool lost() const;
 };
 
-// Opens the devices and loads. Says first, on a terminal or with --verbose, what memory it will take; shows a progress
-// bar; ends with Error{kInterrupted} when SIGINT comes inside a CatchInterrupts. `load.context` 0: as --ctx says, else
-// the model's own. Throws as models::load.
+// Opens the devices, by a setting that suits them (tools/tuning), and loads. Says first, on a terminal or with
+// --verbose, what memory it will take; shows a progress bar; ends with Error{kInterrupted} when SIGINT comes inside a
+// CatchInterrupts. `load.context` 0: as --ctx says, else the model's own. Throws as models::load.
 LoadedModel load_model(const OpenedModel& opened, const DeviceOptions& options, models::LoadOptions load,
                        KvSize size = KvSize::kAsAsked);
 

@@ -79,11 +79,16 @@ void add_options(Command& command, DeviceOptions& options) {
   command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
                  "When the device lacks an op: refuse the model, warn and compute it on the cpu (default), or just do "
                  "that");
-  command.option("--threads", options.threads, "N", "CPU threads (default: one for each processor)");
+  command.option("--threads", options.threads, "N",
+                 "CPU threads (default: one for each processor, or fewer where a trial showed that to be faster)");
   command.option("-c,--ctx", options.context, "TOKENS",
                  "Tokens of context to make room for (default: what the request needs, at most the model's own)");
   command.option("--kv-type", options.kv_type, "TYPE", "Type of the KV cache: f16, bf16, f32, f64");
   add_options(command, options.plugins);
+  command.flag(
+      "--no-tune", options.no_tune,
+      "Use the defaults of threads and kernels, without trying which are the fastest for a model of this shape, "
+      "once, and without what was remembered of that");
   command.flag("-v,--verbose", options.verbose, "Say more on stderr: memory, timings, ops that fell back");
   command.flag("--no-progress", options.no_progress, "No progress bars");
 }

@@ -14,13 +14,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kPreference = {"cuda", "vulkan", "onednn", "cpu:f32", "cpu"};
 constexpr std::uint32_t kMostThreads = 1024;
 
-std::string default_device(const plugins::Registry& registry) {
-  const auto devices = registry.list_devices();
-  if (const plugins::DeviceEntry* best = preferred_device(devices)) return best->name;
-  throw Error(ErrorCode::kDevice, "no device is available", "",
-              "see `backplane devices` for the reasons, or name a device with --device");
-}
-
 // "DEVICE" or "DEVICE=LAYERS".
 models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text, const std::string& options) {
   models::DeviceChoice choice;
@@ -99,17 +92,26 @@ device::Devices PhaseDevices::with_shadow() const {
   return out;
 }
 
-PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options) {
+std::string device_or_default(const plugins::Registry& registry, const DeviceOptions& options) {
+  if (options.device) return *options.device;
+  const auto devices = registry.list_devices();
+  if (const plugins::DeviceEntry* best = preferred_device(devices)) return best->name;
+  throw Error(ErrorCode::kDevice, "no device is available", "",
+              "see `backplane devices` for the reasons, or name a device with --device");
+}
+
+PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options,
+                          const std::string& plugin_options) {
   if (options.threads.value_or(1) == 0 || options.threads.value_or(1) > kMostThreads) {
     throw Error(ErrorCode::kUsage, "the number of threads must be 1 to " + std::to_string(kMostThreads), "--threads");
   }
   options.checked_shadow_rate();
   if (options.threads) plugins::set_host_threads(*options.threads);
   const auto either = [&](const std::optional<std::string>& phase) {
-    if (phase) return *phase;
-    return options.device ? *options.device : default_device(registry);
+    return phase ? *phase : device_or_default(registry, options);
   };
-  PhaseDevices devices{open_list(registry, either(options.prefill_device)), std::nullopt, std::nullopt, std::nullopt};
+  PhaseDevices devices{open_list(registry, either(options.prefill_device), plugin_options), std::nullopt, std::nullopt,
+                       std::nullopt};
   if (options.prefill_device || options.decode_device)
     devices.decode = open_list(registry, either(options.decode_device));
   if (options.failover) devices.failover = open_list(registry, *options.failover);

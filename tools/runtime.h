@@ -50,7 +50,12 @@ struct PhaseDevices {
   device::Devices with_shadow() const;  // and with it
 };
 
-// Sets the number of threads, finds and opens. Throws Error: kDevice; kUsage for names with a wrong number of layers.
-PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options);
+// What --device says, or the name of preferred_device(). Throws Error{kDevice}: there is none.
+std::string device_or_default(const plugins::Registry& registry, const DeviceOptions& options);
+
+// Sets the number of threads, finds and opens. `plugin_options` are for the plugin of --device. Throws Error: kDevice;
+// kUsage for names with a wrong number of layers.
+PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions& options,
+                          const std::string& plugin_options = {});
 
 }  // namespace backplane::tools

@@ -38,6 +38,25 @@ std::string text_member(const nlohmann::json& json, const char* key, bool requir
   return found->get<std::string>();
 }
 
+// The member "tune".
+std::vector<std::string> tune_member(const nlohmann::json& json, const std::filesystem::path& path) {
+  constexpr std::size_t kMost = 8, kLongest = 128;
+  const auto found = json.find("tune");
+  if (found == json.end()) return {};
+  if (!found->is_array() || found->size() > kMost) refuse(path, "\"tune\" of the manifest is not a list of up to 8");
+  std::vector<std::string> tune;
+  for (const auto& each : *found) {
+    const std::string text = each.is_string() ? each.get<std::string>() : "";
+    const bool option =
+        text.find('=') != std::string::npos && text.size() <= kLongest && printable(text, kLongest) == text;
+    if (text != "threads" && !option) {
+      refuse(path, "\"tune\" of the manifest holds something else than \"threads\" and options \"key=value\"");
+    }
+    tune.push_back(text);
+  }
+  return tune;
+}
+
 std::uint32_t major_member(const nlohmann::json& json, const std::filesystem::path& path) {
   const auto found = json.find("abi_major");
   if (found == json.end()) refuse(path, "the manifest has no \"abi_major\"");
@@ -81,6 +100,7 @@ Manifest read_manifest(const std::filesystem::path& path) {
   manifest.abi_major = major_member(json, path);
   const std::string file = text_member(json, "file", true, path);
   manifest.description = printable(text_member(json, "description", false, path), 256);
+  manifest.tune = tune_member(json, path);
   if (!is_plugin_name(manifest.name)) {
     refuse(path, "\"name\" of the manifest must be 1 to 32 letters, digits, _ or -");
   }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace backplane::plugins {
 
@@ -13,6 +14,8 @@ struct Manifest {
   std::uint32_t abi_major = 0;
   std::filesystem::path library;  // in the manifest's own folder; may not exist
   std::string description;        // may be empty
+  // What is worth trying on a machine before its devices are used: "threads", and options of its devices, "key=value".
+  std::vector<std::string> tune;
 };
 
 // Throws Error{kDevice}: unreadable, larger than 64 KiB, not such JSON, or a value that is out of bounds. Members it

@@ -41,6 +41,7 @@ FoundPlugin from_manifest(const fs::path& path) {
     found.library = manifest.library;
     found.abi_major = manifest.abi_major;
     found.description = manifest.description;
+    found.tune = manifest.tune;
   } catch (const Error& error) {
     found.name = name_from_file(path);
     found.problem = error.what();

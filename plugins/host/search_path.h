@@ -27,7 +27,8 @@ struct FoundPlugin {
   std::filesystem::path manifest;  // empty for a library given without one
   std::uint32_t abi_major = 0;     // 0: no manifest says
   std::string description;
-  std::string problem;  // why it can't be used; empty if nothing is known against it
+  std::vector<std::string> tune;  // as Manifest::tune
+  std::string problem;            // why it can't be used; empty if nothing is known against it
 };
 
 // All plugins in order of search, one of a name: the first wins, and the others are logged. In folders, manifests are

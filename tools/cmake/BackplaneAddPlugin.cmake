@@ -1,9 +1,10 @@
-# backplane_add_plugin(NAME SOURCES file... DESCRIPTION "text" [LIBRARIES target...])
+# backplane_add_plugin(NAME SOURCES file... DESCRIPTION "text" [LIBRARIES target...] [TUNE what...])
 #
 # Builds the plugin NAME: a loadable library backplane_NAME.so that exports its entry point and nothing else, with its
 # manifest backplane_NAME.json beside it, both installed to lib/backplane/plugins. The target is called backplane_NAME.
 # Backplane's own backends use it, and so do plugins elsewhere after find_package(Backplane). The files go to
 # BACKPLANE_PLUGIN_OUTPUT_DIR where that is set, otherwise to CMAKE_LIBRARY_OUTPUT_DIRECTORY or the build folder.
+# TUNE is what is worth trying on a machine: "threads", and options of the devices, such as "kernels=AVX2".
 
 include_guard(GLOBAL)
 
@@ -34,17 +35,22 @@ function(_backplane_output_dir result)
   endif()
 endfunction()
 
-# Writes the manifest of a plugin whose library is FILE to PATH.
+# Writes the manifest of a plugin whose library is FILE to PATH; further arguments are what is worth trying.
 function(backplane_write_manifest path name file description)
   get_property(major GLOBAL PROPERTY BACKPLANE_ABI_MAJOR)
   string(REPLACE "\\" "\\\\" text "${description}")
   string(REPLACE "\"" "\\\"" text "${text}")
+  set(tune "")
+  if(ARGN)
+    string(REPLACE ";" "\", \"" tune "${ARGN}")
+    set(tune ",\n  \"tune\": [\"${tune}\"]")
+  endif()
   file(CONFIGURE OUTPUT "${path}" @ONLY CONTENT
-    "{\n  \"name\": \"@name@\",\n  \"abi_major\": @major@,\n  \"file\": \"@file@\",\n  \"description\": \"@text@\"\n}\n")
+    "{\n  \"name\": \"@name@\",\n  \"abi_major\": @major@,\n  \"file\": \"@file@\",\n  \"description\": \"@text@\"@tune@\n}\n")
 endfunction()
 
 function(backplane_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DESCRIPTION" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "DESCRIPTION" "SOURCES;LIBRARIES;TUNE")
   if(NOT name MATCHES "^[A-Za-z0-9_-]+$")
     message(FATAL_ERROR "backplane_add_plugin: the name '${name}' has other characters than letters, digits, _ and -")
   endif()
@@ -71,7 +77,7 @@ function(backplane_add_plugin name)
 
   # The manifest appears together with the library, never before it: a plugin that isn't built yet is not listed.
   set(manifest "${CMAKE_CURRENT_BINARY_DIR}/manifest/${target}.json")
-  backplane_write_manifest("${manifest}" "${name}" "${target}.so" "${arg_DESCRIPTION}")
+  backplane_write_manifest("${manifest}" "${name}" "${target}.so" "${arg_DESCRIPTION}" ${arg_TUNE})
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${manifest}")
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" -E copy "${manifest}" "${folder}/${target}.json")

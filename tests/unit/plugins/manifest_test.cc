@@ -51,6 +51,22 @@ TEST_F(ManifestTest, Reads) {
   EXPECT_EQ(read(R"({"name": "x", "abi_major": 4294967295, "file": "x.so"})").description, "");
 }
 
+TEST_F(ManifestTest, ReadsWhatIsWorthTrying) {
+  const auto with = [](const std::string& tune) {
+    return R"({"name": "x", "abi_major": 1, "file": "x.so", "tune": )" + tune + "}";
+  };
+  using List = std::vector<std::string>;
+  EXPECT_EQ(read(R"({"name": "x", "abi_major": 1, "file": "x.so"})").tune, List());
+  EXPECT_EQ(read(with("[]")).tune, List());
+  EXPECT_EQ(read(with(R"(["threads", "kernels=A", "a=1,b=2"])")).tune, (List{"threads", "kernels=A", "a=1,b=2"}));
+  for (const std::string& bad :
+       {std::string(R"("threads")"), std::string("{}"), std::string("[1]"), std::string(R"(["x"])"),
+        std::string(R"(["a=\n"])"), "[\"a=" + std::string(200, 'b') + "\"]",
+        std::string(R"(["a=1","a=1","a=1","a=1","a=1","a=1","a=1","a=1","a=1"])")}) {
+    EXPECT_NE(problem(with(bad)).find("\"tune\""), std::string::npos) << bad;
+  }
+}
+
 TEST_F(ManifestTest, RefusesWhatIsNotAManifest) {
   EXPECT_NE(problem("").find("not JSON"), std::string::npos);
   EXPECT_NE(problem("{").find("not JSON"), std::string::npos);
