@@ -29,6 +29,35 @@ std::uint64_t panel_bytes(const bp_weight_part& part) {
   return must(plugin::checked_multiply(part.columns / per_record, record));
 }
 
+// `lanes` rows of `columns` elements, one after another in `rows`, to lanes `lane` and following of a panel [C][8]; and
+// back. Files promise no alignment.
+template <class Element>
+void interleave(const std::byte* rows, std::int64_t columns, std::int64_t lane, std::int64_t lanes, std::byte* panel) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
+  if (lanes == kLanes) {  // whole lines are written, from eight rows that are read side by side
+    for (std::int64_t c = 0; c < columns; ++c, rows += kBytes, panel += kLanes * kBytes) {
+      Element line[kLanes];
+      for (std::int64_t i = 0; i < kLanes; ++i) std::memcpy(line + i, rows + i * columns * kBytes, sizeof(Element));
+      std::memcpy(panel, line, sizeof(line));
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < lanes; ++i) {
+    for (std::int64_t c = 0; c < columns; ++c, rows += kBytes) {
+      std::memcpy(panel + (c * kLanes + lane + i) * kBytes, rows, sizeof(Element));
+    }
+  }
+}
+template <class Element>
+void separate(const std::byte* panel, std::int64_t columns, std::int64_t lane, std::int64_t lanes, std::byte* rows) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Element));
+  for (std::int64_t i = 0; i < lanes; ++i) {
+    for (std::int64_t c = 0; c < columns; ++c, rows += kBytes) {
+      std::memcpy(rows, panel + (c * kLanes + lane + i) * kBytes, sizeof(Element));
+    }
+  }
+}
+
 // Rows that are worth a thread of their own.
 std::uint64_t grain_of(std::uint64_t row_bytes) { return 1 + (std::uint64_t{1} << 16) / (1 + row_bytes); }
 
@@ -78,8 +107,8 @@ void PackedWeight::check_range(std::uint64_t row, std::uint64_t count, std::uint
                   "another number of bytes than the rows have");
 }
 
-// copy(packed, outside, bytes) for every piece of stored float rows, or copy(record, outside, lane) for quantized ones:
-// `outside` is the offset in the stored rows.
+// copy(packed, outside, bytes) for every piece of stored float rows that are columns of the matrix, or
+// copy(record, outside, lane) for quantized ones: `outside` is the offset in the stored rows.
 template <class Copy>
 void PackedWeight::move_rows(std::uint64_t row, std::uint64_t count, Copy&& copy) const {
   const std::uint64_t row_bytes = stored_row_bytes();
@@ -98,12 +127,6 @@ void PackedWeight::move_rows(std::uint64_t row, std::uint64_t count, Copy&& copy
       }
       const std::int64_t lane = at % kLanes;
       std::byte* panel = data_.data() + at / kLanes * stride_;
-      if (format_ == nullptr) {
-        for (std::int64_t c = 0; c < columns_; ++c, outside += static_cast<std::uint64_t>(element)) {
-          copy(panel + (c * kLanes + lane) * element, outside, element);
-        }
-        continue;
-      }
       const std::int64_t record = format_->super_bytes + format_->blocks * format_->block_bytes;
       const std::uint64_t file = must(plugin::row_bytes(type_, static_cast<std::uint64_t>(format_->blocks * kBlock)));
       for (std::int64_t c = 0; c < columns_; c += format_->blocks * kBlock, panel += record, outside += file) {
@@ -113,8 +136,30 @@ void PackedWeight::move_rows(std::uint64_t row, std::uint64_t count, Copy&& copy
   });
 }
 
+// copy(panel, outside, lane, lanes) for every panel that has some of these rows of floats.
+template <class Copy>
+void PackedWeight::move_panels(std::uint64_t row, std::uint64_t count, Copy&& copy) const {
+  if (count == 0) return;
+  const std::uint64_t row_bytes = stored_row_bytes(), first = row / kLanes, last = (row + count - 1) / kLanes;
+  plugin::parallel_for(last - first + 1, grain_of(kLanes * row_bytes),
+                       [&](std::uint64_t begin, std::uint64_t end, unsigned) {
+                         for (std::uint64_t p = first + begin; p < first + end; ++p) {
+                           const std::uint64_t from = std::max(row, p * kLanes);
+                           const std::uint64_t to = std::min(row + count, (p + 1) * kLanes);
+                           copy(data_.data() + static_cast<std::int64_t>(p) * stride_, (from - row) * row_bytes,
+                                static_cast<std::int64_t>(from % kLanes), static_cast<std::int64_t>(to - from));
+                         }
+                       });
+}
+
 void PackedWeight::import_rows(std::uint64_t row, std::uint64_t count, const std::byte* data, std::uint64_t bytes) {
   check_range(row, count, bytes);
+  if (format_ == nullptr && !transposed_) {
+    return move_panels(row, count, [&](std::byte* panel, std::uint64_t outside, std::int64_t lane, std::int64_t lanes) {
+      if (type_ == BP_TYPE_F32) return interleave<std::uint32_t>(data + outside, columns_, lane, lanes, panel);
+      interleave<std::uint16_t>(data + outside, columns_, lane, lanes, panel);
+    });
+  }
   move_rows(row, count, [&](std::byte* packed, std::uint64_t outside, std::int64_t detail) {
     if (format_ != nullptr) return pack_record(*format_, data + outside, packed, detail);
     std::memcpy(packed, data + outside, static_cast<std::size_t>(detail));
@@ -123,6 +168,12 @@ void PackedWeight::import_rows(std::uint64_t row, std::uint64_t count, const std
 
 void PackedWeight::export_rows(std::uint64_t row, std::uint64_t count, std::byte* data, std::uint64_t bytes) const {
   check_range(row, count, bytes);
+  if (format_ == nullptr && !transposed_) {
+    return move_panels(row, count, [&](std::byte* panel, std::uint64_t outside, std::int64_t lane, std::int64_t lanes) {
+      if (type_ == BP_TYPE_F32) return separate<std::uint32_t>(panel, columns_, lane, lanes, data + outside);
+      separate<std::uint16_t>(panel, columns_, lane, lanes, data + outside);
+    });
+  }
   move_rows(row, count, [&](std::byte* packed, std::uint64_t outside, std::int64_t detail) {
     if (format_ != nullptr) return unpack_record(*format_, packed, detail, data + outside);
     std::memcpy(data + outside, packed, static_cast<std::size_t>(detail));

@@ -57,6 +57,8 @@ class PackedWeight {
   void check_range(std::uint64_t row, std::uint64_t count, std::uint64_t bytes) const;
   template <class Copy>
   void move_rows(std::uint64_t row, std::uint64_t count, Copy&& copy) const;
+  template <class Copy>
+  void move_panels(std::uint64_t row, std::uint64_t count, Copy&& copy) const;
 
   bp_type type_;
   const Format* format_;
