@@ -31,11 +31,13 @@ void expect_quantized(const bp_matrix& matrix, bp_support& support) {
 }
 
 void check_device(const bp_embed_args& args, bp_support&) { check_matrix_type(args.table); }
-void check_device(const bp_linear_args& args, bp_support& support) {
-  expect_quantized(args.weight, support);
-  const bool twice = support.quantized_activation_type == BP_TYPE_I8 && is_head(args.weight);
+void expect_head(const bp_matrix& matrix, bp_support& support) {
+  expect_quantized(matrix, support);
+  const bool twice = support.quantized_activation_type == BP_TYPE_I8 && is_head(matrix);
   if (twice) support.quantized_activation_type = BP_TYPE_I16;
 }
+void check_device(const bp_linear_args& args, bp_support& support) { expect_head(args.weight, support); }
+void check_device(const bp_head_argmax_args& args, bp_support& support) { expect_head(args.weight, support); }
 void check_device(const bp_gateup_args& args, bp_support& support) {
   expect_quantized(args.gate_weight, support);
   expect_quantized(args.up_weight, support);

@@ -1,7 +1,7 @@
 // QKV_ROPE_WRITE and GATEUP_GLU: the matrices in one loop, and nothing stored that isn't wanted.
 #include <optional>
 
-#include "backends/onednn/matrix.h"
+#include "backends/onednn/product.h"
 #include "backends/onednn/rope.h"
 
 namespace backplane::onednn {

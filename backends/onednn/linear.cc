@@ -1,7 +1,7 @@
-// EMBED, LINEAR and LINEAR_ADD.
+// EMBED, LINEAR, LINEAR_ADD and HEAD_ARGMAX.
 #include <string>
 
-#include "backends/onednn/matrix.h"
+#include "backends/onednn/product.h"
 
 namespace backplane::onednn {
 
@@ -40,6 +40,24 @@ void run(const Call& call, const bp_linear_args& args) {
   Workspace workspace = call.workspace;
   Activations x(call.device, args.x, workspace, is_head(args.weight) ? 2 : 1);
   multiply(call.device, workspace, x, {&product, 1});
+}
+
+std::uint64_t workspace_bytes(const bp_head_argmax_args& args) {
+  const std::int64_t tokens = args.x.shape[0];
+  return Workspace::bytes_for({Activations::bytes(tokens, args.x.shape[1], is_head(args.weight) ? 2 : 1),
+                               multiply_best_bytes(tokens), multiply_bytes(args.x, {&args.weight})});
+}
+
+void run(const Call& call, const bp_head_argmax_args& args) {
+  if (args.x.shape[0] == 0) return;
+  const Matrix weight(args.weight, "weight");
+  const View<std::int32_t> ids(args.ids, "ids");
+  const View<float> values(args.values, "values");
+  Product product{&weight};
+  product.bias = floats_or_null(args.bias, "bias");
+  Workspace workspace = call.workspace;
+  Activations x(call.device, args.x, workspace, is_head(args.weight) ? 2 : 1);
+  multiply_best(call.device, workspace, x, product, ids.data(), values.data());
 }
 
 }  // namespace backplane::onednn

@@ -1,9 +1,7 @@
-// Products of activations with weight matrices, several matrices in one parallel loop.
+// What is multiplied: weight matrices and activations.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
-#include <span>
 
 #include "backends/onednn/ops.h"
 
@@ -68,26 +66,5 @@ class Activations {
   const Format* made_for_ = nullptr;
   int terms_ = 0;
 };
-
-// out = x W^T + bias, or with a residual: residual + alpha * that. Rows of out and residual are contiguous floats.
-struct Product {
-  const Matrix* weight;
-  const float* bias = nullptr;
-  float* out = nullptr;
-  std::int64_t out_stride = 0;
-  const float* residual = nullptr;
-  std::int64_t residual_stride = 0;
-  float alpha = 1;
-};
-
-// All products of one x, in one loop where their weights have one format.
-void multiply(const Device& device, Workspace workspace, Activations& x, std::span<const Product> products);
-
-// out = f(gate) * up, both products of x; nothing of them is stored.
-void multiply_gated(const Device& device, Workspace workspace, Activations& x, const Product& gate, const Product& up,
-                    std::uint32_t kind);
-
-// What these two take from a workspace for x and such weights, beside Activations.
-std::uint64_t multiply_bytes(const bp_tensor& x, std::initializer_list<const bp_matrix*> weights);
 
 }  // namespace backplane::onednn

@@ -46,6 +46,7 @@ std::uint64_t workspace_bytes(const bp_attention_args&);
 std::uint64_t workspace_bytes(const bp_rope_args&);
 std::uint64_t workspace_bytes(const bp_qkv_args&);
 std::uint64_t workspace_bytes(const bp_gateup_args&);
+std::uint64_t workspace_bytes(const bp_head_argmax_args&);
 
 void run(const Call&, const bp_embed_args&);
 void run(const Call&, const bp_norm_args&);
@@ -61,6 +62,7 @@ void run(const Call&, const bp_gather_args&);
 void run(const Call&, const bp_add_norm_args&);
 void run(const Call&, const bp_qkv_args&);
 void run(const Call&, const bp_gateup_args&);
+void run(const Call&, const bp_head_argmax_args&);
 
 // Puts keys and values into the cache of one layer.
 class CacheWriter {
