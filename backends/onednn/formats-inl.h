@@ -6,7 +6,10 @@
 #define BACKPLANE_ONEDNN_FORMATS_INL_H_
 #endif
 
+#include <utility>
+
 #include "backends/onednn/dot-inl.h"
+#include "backends/onednn/kernels.h"
 #include "plugins/abi/backplane_plugin.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,6 +21,44 @@ namespace HWY_NAMESPACE {
 struct Block {
   U32 w[8];
   F8 d, d2, m;
+};
+
+// Calls f with 0 to kCount - 1 as constants, so that arrays indexed with them stay in registers.
+template <int kCount, class Function>
+HWY_INLINE void unrolled(Function&& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) HWY_ATTR { (f(std::integral_constant<int, i>()), ...); }
+  (std::make_integer_sequence<int, kCount>());
+}
+
+// The activations of tokens from `first` on, of one group, block after block: token t's are at q[t * kBlock], d[t], and
+// sum[t] or start[t * scales].
+template <class Form>
+struct BlockRows {
+  HWY_INLINE BlockRows(const QuantizedRows& x, std::int64_t first) : group(x.group) {
+    const std::int64_t at = x.index(first, 0);
+    q = x.q + at * kBlock;
+    d = x.d + at;
+    if constexpr (Form::kMinimum) {
+      sum = x.sum + at;
+    } else {
+      start = x.start + at * Form::kScales;
+    }
+  }
+  HWY_INLINE void next() {
+    q += group * kBlock;
+    d += group;
+    if constexpr (Form::kMinimum) {
+      sum += group;
+    } else {
+      start += group * Form::kScales;
+    }
+  }
+
+  std::int64_t group;
+  const std::int8_t* q;
+  const float* d;
+  const float* sum = nullptr;
+  const std::int32_t* start = nullptr;
 };
 
 HWY_INLINE F8 half_at(const std::uint8_t* p) { return load_half(reinterpret_cast<const std::uint16_t*>(p)); }

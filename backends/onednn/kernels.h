@@ -37,13 +37,26 @@ struct Format {
 // The format of a quantized type, or nullptr where there is none.
 const Format* format_of(bp_type type);
 
-// Rows of activations in bytes: x = d * q in blocks of 32.
+// Rows of activations in bytes: x = d * q in blocks of 32. Rows go by groups: the blocks of a group lie one after
+// another, each with those of all its rows side by side, so that a kernel walks through them with one pointer.
+constexpr std::int64_t kGroup = 8;
 struct QuantizedRows {
-  std::int8_t* q;       // [T,C], in -127..127
-  float* d;             // [T,C/32]
-  float* sum;           // [T,C/32]: d times the sum of q, for Offset::kMinimum
-  std::int32_t* start;  // [T,C/32*scales]: -center times the sum of q, otherwise
+  std::int8_t* q;       // blocks of 32, in -127..127
+  float* d;             // one a block
+  float* sum;           // one a block: d times the sum of q, for Offset::kMinimum
+  std::int32_t* start;  // Format::scales a block: -center times the sum of q, otherwise
   std::int64_t columns;
+  std::int64_t group;  // rows of a group: kGroup, or all where they are fewer
+
+  static constexpr std::int64_t group_of(std::int64_t rows) { return rows < kGroup ? (rows > 0 ? rows : 1) : kGroup; }
+  // Rows that there must be room for: whole groups.
+  static constexpr std::int64_t room(std::int64_t rows) {
+    return (rows + group_of(rows) - 1) / group_of(rows) * group_of(rows);
+  }
+  // Where block `block` of a row is, counted in blocks.
+  std::int64_t index(std::int64_t row, std::int64_t block) const {
+    return (row / group * (columns / kBlock) + block) * group + row % group;
+  }
 };
 
 // `count` panels of eight rows, `stride` bytes apart.

@@ -6,9 +6,11 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "backends/onednn/formats-inl.h"
 #include "backends/onednn/kernels.h"
+#include "backends/onednn/pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace backplane::onednn {
@@ -22,6 +24,7 @@ void quantize(const Format& format, const float* x, const QuantizedRows& to, std
   const std::int32_t center = format.offset == Offset::kNone ? kByteOffset : format.center;
   for (std::int64_t b = 0; b < blocks; ++b) {
     const float* in = x + b * kBlock;
+    const std::int64_t at = to.index(row, b);
     const F8 v[4] = {load(in), load(in + 8), load(in + 16), load(in + 24)};
     const float largest = max_lanes(max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3]))));
     // x * 0 is 0 but for NaN and infinity, which maxima may lose.
@@ -35,17 +38,17 @@ void quantize(const Format& format, const float* x, const QuantizedRows& to, std
     I8 q[4];
     for (int i = 0; i < 4; ++i) {
       q[i] = round(finite ? mul(mul(v[i], lift), inverse) : zero);
-      store_i8(q[i], to.q + row * to.columns + b * kBlock + 8 * i);
+      store_i8(q[i], to.q + at * kBlock + 8 * i);
     }
     const std::int32_t sums[2] = {sum_lanes(add(q[0], q[1])), sum_lanes(add(q[2], q[3]))};
-    to.d[row * blocks + b] = d;
+    to.d[at] = d;
     if (format.offset == Offset::kMinimum) {
-      to.sum[row * blocks + b] = d * static_cast<float>(sums[0] + sums[1]);
+      to.sum[at] = d * static_cast<float>(sums[0] + sums[1]);
     } else if (format.scales == 1) {
-      to.start[row * blocks + b] = -center * (sums[0] + sums[1]);
+      to.start[at] = -center * (sums[0] + sums[1]);
     } else {
-      to.start[2 * (row * blocks + b)] = -center * sums[0];
-      to.start[2 * (row * blocks + b) + 1] = -center * sums[1];
+      to.start[2 * at] = -center * sums[0];
+      to.start[2 * at + 1] = -center * sums[1];
     }
   }
 }
@@ -106,35 +109,31 @@ HWY_INLINE void for_blocks(F, const std::uint8_t* p, std::int64_t blocks, Visit&
   }
 }
 
-// kTokens tokens from `first` on with one panel.
+// kTokens tokens from `first` on, of one group, with one panel.
 template <class F, int kTokens>
 void multiply_tokens(const std::uint8_t* panel, const QuantizedRows& x, std::int64_t first, float* tile) {
-  const std::int64_t blocks = x.columns / kBlock;
   F8 sums[kTokens];
-  for (F8& sum : sums) sum = set(0);
-  const std::int8_t* q = x.q + first * x.columns;
-  const float* d = x.d + first * blocks;
-  for_blocks(F{}, panel, blocks, [&](std::int64_t b, const Block& w) HWY_ATTR {
-#pragma GCC unroll 8  // so that sums stay in registers
-    for (int t = 0; t < kTokens; ++t) {
-      const std::int8_t* bytes = q + t * x.columns + b * kBlock;
-      const F8 scale = set(d[t * blocks + b]);
+  unrolled<kTokens>([&](auto t) HWY_ATTR { sums[t] = set(0); });
+  BlockRows<F> rows(x, first);
+  for_blocks(F{}, panel, x.columns / kBlock, [&](std::int64_t, const Block& w) HWY_ATTR {
+    unrolled<kTokens>([&](auto t) HWY_ATTR {
+      const std::int8_t* bytes = rows.q + t * kBlock;
+      const F8 scale = set(rows.d[t]);
       if constexpr (F::kMinimum) {
         sums[t] = fma(to_float(dot<F::kBits, 8>(w.w, bytes, set_int(0))), mul(w.d, scale), sums[t]);
-        sums[t] = fma(w.m, set(x.sum[(first + t) * blocks + b]), sums[t]);
+        sums[t] = fma(w.m, set(rows.sum[t]), sums[t]);
       } else if constexpr (F::kScales == 1) {
-        const I8 start = set_int(x.start[(first + t) * blocks + b]);
-        sums[t] = fma(to_float(dot<F::kBits, 8>(w.w, bytes, start)), mul(w.d, scale), sums[t]);
+        sums[t] = fma(to_float(dot<F::kBits, 8>(w.w, bytes, set_int(rows.start[t]))), mul(w.d, scale), sums[t]);
       } else {
-        const std::int32_t* start = x.start + 2 * ((first + t) * blocks + b);
-        const F8 one = to_float(dot<F::kBits, 4>(w.w, bytes, set_int(start[0])));
-        const F8 two = to_float(dot<F::kBits, 4>(w.w + 4, bytes + 16, set_int(start[1])));
+        const F8 one = to_float(dot<F::kBits, 4>(w.w, bytes, set_int(rows.start[2 * t])));
+        const F8 two = to_float(dot<F::kBits, 4>(w.w + 4, bytes + 16, set_int(rows.start[2 * t + 1])));
         sums[t] = fma(one, mul(w.d, scale), sums[t]);
         sums[t] = fma(two, mul(w.d2, scale), sums[t]);
       }
-    }
+    });
+    rows.next();
   });
-  for (int t = 0; t < kTokens; ++t) store(sums[t], tile + (first + t) * kLanes);
+  unrolled<kTokens>([&](auto t) HWY_ATTR { store(sums[t], tile + (first + t) * kLanes); });
 }
 
 template <class F>
@@ -154,23 +153,117 @@ void multiply_rest(const std::uint8_t* panel, const QuantizedRows& x, std::int64
   }
 }
 
+// One panel, any number of tokens.
+template <class F>
+void multiply_panel(const std::uint8_t* panel, const QuantizedRows& x, std::int64_t tokens, std::uint8_t* scratch,
+                    float* tile) {
+  constexpr int kFew = 4, kMany = 8;
+  using Wide = Expanded<typename F::Form>;
+  if (tokens <= kFew) return multiply_rest<F>(panel, x, 0, tokens, tile);
+  for_blocks(F{}, panel, x.columns / kBlock, [&](std::int64_t b, const Block& block) HWY_ATTR {
+    Wide::store_block(block, scratch + b * Wide::kBlockBytes);
+  });
+  std::int64_t t = 0;
+  for (; t + kMany <= tokens; t += kMany) multiply_tokens<Wide, kMany>(scratch, x, t, tile);
+  for (; t < tokens; t += kFew) multiply_rest<Wide>(scratch, x, t, std::min<std::int64_t>(kFew, tokens - t), tile);
+}
+
+#if HWY_TARGET == HWY_AVX3_DL
+
+constexpr int kPairTokens = kGroup;  // that a pair of panels is multiplied with at once
+
+// Calls visit(block number, PairBlock) for two panels as they are stored.
+template <class F, class Visit>
+HWY_INLINE void for_pair_blocks(const std::uint8_t* one, std::int64_t stride, std::int64_t blocks, Visit&& visit) {
+  for (std::int64_t b = 0; b < blocks;) {
+    const typename F::Super super_one(one), super_two(one + stride);
+    one += F::kSuperBytes;
+    for (int i = 0; i < F::kBlocks; ++i, ++b, one += F::kBlockBytes) {
+      for (int line = 0; line < F::kBlockBytes; line += 64) {
+        hwy::Prefetch(one + kAhead + line);
+        hwy::Prefetch(one + stride + kAhead + line);
+      }
+      Block first, second;
+      F::load_block(one, super_one, first);
+      F::load_block(one + stride, super_two, second);
+      PairBlock pair;
+      join<typename F::Form>(first, second, pair);
+      visit(b, pair);
+    }
+  }
+}
+
+// The first kTokens tokens, from a pair as it is stored. Where more tokens follow, it is unpacked into `scratch` for
+// them, while memory delivers the next weights.
+template <class F, int kTokens>
+void multiply_stored_pair(const std::uint8_t* one, std::int64_t stride, const QuantizedRows& x, std::int64_t tokens,
+                          std::uint8_t* scratch, float* tile) {
+  using Wide = ExpandedPair<typename F::Form>;
+  __m512 sums[kTokens];
+  unrolled<kTokens>([&](auto t) HWY_ATTR { sums[t] = _mm512_setzero_ps(); });
+  const bool more = tokens > kTokens;
+  BlockRows<typename F::Form> rows(x, 0);
+  for_pair_blocks<F>(one, stride, x.columns / kBlock, [&](std::int64_t b, const PairBlock& w) HWY_ATTR {
+    if (more) Wide::store_block(w, scratch + b * Wide::kBytes);
+    unrolled<kTokens>([&](auto t) HWY_ATTR { sums[t] = add_pair_block(w, rows, t, sums[t]); });
+    rows.next();
+  });
+  unrolled<kTokens>([&](auto t) HWY_ATTR { store_pair(sums[t], tile + t * kLanes, tokens); });
+}
+
+template <class F, int kTokens>
+void multiply_expanded_pair(const std::uint8_t* pair, const QuantizedRows& x, std::int64_t first, std::int64_t tokens,
+                            float* tile) {
+  using Wide = ExpandedPair<typename F::Form>;
+  __m512 sums[kTokens];
+  unrolled<kTokens>([&](auto t) HWY_ATTR { sums[t] = _mm512_setzero_ps(); });
+  BlockRows<typename F::Form> rows(x, first);
+  for (std::int64_t b = 0; b < x.columns / kBlock; ++b, pair += Wide::kBytes) {
+    PairBlock w;
+    Wide::load_block(pair, w);
+    unrolled<kTokens>([&](auto t) HWY_ATTR { sums[t] = add_pair_block(w, rows, t, sums[t]); });
+    rows.next();
+  }
+  unrolled<kTokens>([&](auto t) HWY_ATTR { store_pair(sums[t], tile + (first + t) * kLanes, tokens); });
+}
+
+// kCount tokens at most: calls f.template operator()<count>().
+template <int kCount, class Function>
+HWY_INLINE void with_count(std::int64_t count, Function&& f) {
+  if constexpr (kCount > 0) {
+    if (count == kCount) return f(std::integral_constant<int, kCount>());
+    with_count<kCount - 1>(count, f);
+  }
+}
+
+// Panels at `one` and `one + stride`, from two tokens on.
+template <class F>
+void multiply_pair(const std::uint8_t* one, std::int64_t stride, const QuantizedRows& x, std::int64_t tokens,
+                   std::uint8_t* scratch, float* tile) {
+  for (std::int64_t t = 0; t < tokens; t += kPairTokens) {
+    with_count<kPairTokens>(std::min<std::int64_t>(kPairTokens, tokens - t), [&](auto count) {
+      if (t == 0) {
+        multiply_stored_pair<F, count()>(one, stride, x, tokens, scratch, tile);
+      } else {
+        multiply_expanded_pair<F, count()>(scratch, x, t, tokens, tile);
+      }
+    });
+  }
+}
+
+#endif
+
 template <class F>
 void multiply_format(const Panels& panels, const QuantizedRows& x, std::int64_t tokens, std::uint8_t* scratch,
                      float* tile) {
-  constexpr int kFew = 4, kMany = 8;
-  using Wide = Expanded<typename F::Form>;
-  for (std::int64_t i = 0; i < panels.count; ++i, tile += tokens * kLanes) {
-    const std::uint8_t* panel = panels.data + i * panels.stride;
-    if (tokens <= kFew) {
-      multiply_rest<F>(panel, x, 0, tokens, tile);
-      continue;
-    }
-    for_blocks(F{}, panel, x.columns / kBlock, [&](std::int64_t b, const Block& block) HWY_ATTR {
-      Wide::store_block(block, scratch + b * Wide::kBlockBytes);
-    });
-    std::int64_t t = 0;
-    for (; t + kMany <= tokens; t += kMany) multiply_tokens<Wide, kMany>(scratch, x, t, tile);
-    for (; t < tokens; t += kFew) multiply_rest<Wide>(scratch, x, t, std::min<std::int64_t>(kFew, tokens - t), tile);
+  std::int64_t i = 0;
+#if HWY_TARGET == HWY_AVX3_DL
+  for (; tokens > 1 && i + 2 <= panels.count; i += 2) {
+    multiply_pair<F>(panels.data + i * panels.stride, panels.stride, x, tokens, scratch, tile + i * tokens * kLanes);
+  }
+#endif
+  for (; i < panels.count; ++i) {
+    multiply_panel<F>(panels.data + i * panels.stride, x, tokens, scratch, tile + i * tokens * kLanes);
   }
 }
 

@@ -72,7 +72,10 @@ void Matrix::read_row(std::int64_t row, float* out) const {
 
 std::uint64_t Activations::bytes(std::int64_t tokens, std::int64_t columns, int terms) {
   const std::uint64_t one = Workspace::checked(static_cast<std::uint64_t>(tokens), static_cast<std::uint64_t>(columns));
-  const std::uint64_t elements = Workspace::checked(one, static_cast<std::uint64_t>(terms));
+  // At least QuantizedRows::room(tokens * terms) rows.
+  const std::uint64_t rows =
+      Workspace::checked(static_cast<std::uint64_t>(tokens / kGroup) + 1, static_cast<std::uint64_t>(kGroup * terms));
+  const std::uint64_t elements = Workspace::checked(rows, static_cast<std::uint64_t>(columns));
   const std::uint64_t scales = Workspace::checked(elements / kBlock, sizeof(float));
   return Workspace::bytes_for(
       {elements, scales, scales, 2 * scales, terms > 1 ? Workspace::checked(one, sizeof(float)) : std::uint64_t{0}});
@@ -80,7 +83,7 @@ std::uint64_t Activations::bytes(std::int64_t tokens, std::int64_t columns, int 
 
 Activations::Activations(const Device& device, const bp_tensor& x, Workspace& workspace, int terms)
     : device_(device), x_(x, "x"), stride_(x.stride[0] / static_cast<std::int64_t>(sizeof(float))) {
-  const auto elements = static_cast<std::uint64_t>(tokens() * columns() * terms);
+  const auto elements = static_cast<std::uint64_t>(QuantizedRows::room(tokens() * terms) * columns());
   rows_.q = workspace.take<std::int8_t>(elements);
   rows_.d = workspace.take<float>(elements / kBlock);
   rows_.sum = workspace.take<float>(elements / kBlock);
@@ -92,14 +95,18 @@ Activations::Activations(const Device& device, const bp_tensor& x, Workspace& wo
 const QuantizedRows& Activations::quantized(const Format& format, int terms) {
   if (made_for_ == &format && terms_ == terms) return rows_;
   const auto quantize = device_.kernels->linear.quantize;
+  rows_.group = QuantizedRows::group_of(terms * tokens());
   for_rows(tokens(), columns(), [&](std::int64_t t) {
     const float* x = x_.data() + t * stride_;
     quantize(format, x, rows_, terms * t);
     if (terms == 1) return;
     float* rest = rest_ + t * columns();
-    const std::int8_t* q = rows_.q + 2 * t * columns();
-    const float* d = rows_.d + 2 * t * (columns() / kBlock);
-    for (std::int64_t c = 0; c < columns(); ++c) rest[c] = x[c] - d[c / kBlock] * static_cast<float>(q[c]);
+    for (std::int64_t c = 0; c < columns(); c += kBlock) {
+      const std::int64_t at = rows_.index(2 * t, c / kBlock);
+      for (std::int64_t i = 0; i < kBlock; ++i) {
+        rest[c + i] = x[c + i] - rows_.d[at] * static_cast<float>(rows_.q[at * kBlock + i]);
+      }
+    }
     quantize(format, rest, rows_, 2 * t + 1);
   });
   made_for_ = &format;

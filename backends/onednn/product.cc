@@ -9,6 +9,7 @@ namespace {
 
 // A tile is the products of some panels with some tokens: small enough for the first-level cache.
 constexpr std::int64_t kTokens = 256, kFewTokens = 16;
+static_assert(kTokens % kGroup == 0);
 constexpr std::int64_t kPanels = 2, kFewTokensPanels = 16;
 constexpr std::int64_t kTileFloats = kPanels * kTokens * kLanes;
 static_assert(kFewTokensPanels * kFewTokens * kLanes <= kTileFloats);
@@ -90,12 +91,12 @@ void compute_tile(const Device& device, const Matrix& weight, const Activations&
     device.kernels->floats.multiply(type, panels, rows, x.stride(), x.columns(), piece.tokens, worker.expanded, tile);
     return;
   }
-  const std::int64_t blocks = x.columns() / kBlock, scales = weight.format()->scales;
   QuantizedRows rows = *quantized;
-  rows.q += piece.token * rows.columns;
-  rows.d += piece.token * blocks;
-  rows.sum += piece.token * blocks;
-  rows.start += piece.token * blocks * scales;
+  const std::int64_t at = rows.index(piece.token, 0);  // the first of a group
+  rows.q += at * kBlock;
+  rows.d += at;
+  rows.sum += at;
+  rows.start += at * weight.format()->scales;
   device.kernels->linear.multiply(*weight.format(), panels, rows, piece.tokens, worker.expanded, tile);
 }
 
@@ -107,7 +108,11 @@ void finish_tile(const Product& product, const Piece& piece, const float* tile) 
     for (std::int64_t t = 0; t < piece.tokens; ++t, tile += kLanes) {
       float* out = product.out + (piece.token + t) * product.out_stride + row;
       if (product.bias == nullptr && product.residual == nullptr) {
-        std::memcpy(out, tile, static_cast<std::size_t>(lanes) * sizeof(float));
+        if (lanes == kLanes) {  // a size that the compiler knows
+          std::memcpy(out, tile, kLanes * sizeof(float));
+        } else {
+          std::memcpy(out, tile, static_cast<std::size_t>(lanes) * sizeof(float));
+        }
         continue;
       }
       const float* residual =
