@@ -49,6 +49,23 @@ TEST_F(Tuning, IsRememberedAndChangesNoText) {
   EXPECT_EQ(second.out, first.out);
 }
 
+// The promise under which a trial may choose kernels: the same bits.
+TEST_F(Tuning, ChoosesAmongKernelsThatComputeTheSame) {
+  run();
+  Json entries = kept();
+  entries["entries"][0]["options"] = "kernels=AVX2";
+  entries["entries"][0]["disturbed"] = 0;
+  std::ofstream(file_) << entries.dump();
+  const std::vector<std::string> score = {"score", model_, "--json"};
+  ProgramInput input{.stdin_text = Json{{"ids", {72, 105, 33, 10, 65}}}.dump() + "\n"};
+  const ProgramRun usual = backplane(score, input);
+  input.environment = {{"XDG_CACHE_HOME", folder_.path().string()}, {"BACKPLANE_NO_TUNE", ""}};
+  const ProgramRun other = backplane(score, input);
+  if (other.status == 4) GTEST_SKIP() << "this processor has no AVX2";
+  ASSERT_EQ(other.status, 0) << other.err;
+  EXPECT_EQ(Json::parse(other.out)["logits"], Json::parse(usual.out)["logits"]);
+}
+
 TEST_F(Tuning, IsSwitchedOff) {
   EXPECT_EQ(setting(run({"--no-tune"})), "the default (--no-tune)");
   EXPECT_EQ(setting(run({"--threads", "2"})), "2 threads (--threads says what to use)");

@@ -89,11 +89,18 @@ bool was_disturbed(double others, double elapsed) {
   return others > kProcessor * elapsed;
 }
 
+bool is_possible(const Setting& setting, const std::vector<std::string>& options, unsigned processors) {
+  const bool known =
+      setting.options.empty() || std::find(options.begin(), options.end(), setting.options) != options.end();
+  return known && setting.threads <= processors;
+}
+
 Tuned remembered_or_tried(const Store& store, const std::string& key, const std::string& build,
-                          const std::function<Tried()>& trial) {
-  const std::optional<Entry> found = store.find(key);
-  const std::uint32_t before = found && found->build == build ? found->disturbed : 0;
-  if (found && found->build == build && (before == 0 || before >= kMostDisturbed)) {
+                          const std::function<bool(const Setting&)>& possible, const std::function<Tried()>& trial) {
+  std::optional<Entry> found = store.find(key);
+  if (found && (found->build != build || !possible(found->setting))) found.reset();
+  const std::uint32_t before = found ? found->disturbed : 0;
+  if (found && (before == 0 || before >= kMostDisturbed)) {
     return {found->setting, "remembered: " + found->why};
   }
   if (!store.writable()) return {{}, "there is no place to remember what was tried"};
@@ -124,10 +131,12 @@ Tuned tune(const plugins::Registry& registry, const std::string& device, const t
   if (!path) return keep_default("there is no place to remember what was tried");
   const Place place{processor_name(), usable_processors(), ref.name, ref.plugin->version()};
   try {
-    Tuned tuned = remembered_or_tried(Store(*path), key_of(place, file), build_of(ref.plugin->path()), [&]() -> Tried {
-      Trial trial(registry, ref, found->tune, file, load);
-      return try_settings(trial);
-    });
+    const auto possible = [&](const Setting& setting) { return is_possible(setting, found->tune, place.processors); };
+    const auto trial = [&]() -> Tried {
+      Trial opened(registry, ref, found->tune, file, load);
+      return try_settings(opened);
+    };
+    Tuned tuned = remembered_or_tried(Store(*path), key_of(place, file), build_of(ref.plugin->path()), possible, trial);
     tuned.why = text_of(tuned.setting) + " (" + tuned.why + ")";
     return tuned;
   } catch (const Error& error) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "models/load.h"
 #include "plugins/host/registry.h"
@@ -30,14 +31,18 @@ struct Tried {
   bool disturbed = false;
 };
 
-// The setting to use, and in `why` a line for people: from the store where it has an entry of this build, else from
-// `trial`, which is then kept. Throws what the trial throws.
+// Whether a setting is one that a trial here can end with: one of `options`, no more threads than `processors`. The
+// file may say anything.
+bool is_possible(const Setting& setting, const std::vector<std::string>& options, unsigned processors);
+
+// The setting to use, and in `why` a line for people: from the store where it has an entry of this build that
+// `possible` accepts, else from `trial`, which is then kept. Throws what the trial throws.
 struct Tuned {
   Setting setting;
   std::string why;
 };
 Tuned remembered_or_tried(const Store& store, const std::string& key, const std::string& build,
-                          const std::function<Tried()>& trial);
+                          const std::function<bool(const Setting&)>& possible, const std::function<Tried()>& trial);
 
 // For a model that is to be loaded on `device`, by the options a user gave. The default setting where those say what to
 // use (--threads, several devices), where nothing is worth trying, where --no-tune or the environment variable

@@ -23,6 +23,8 @@ Tried found(unsigned threads, const std::string& why = "", bool disturbed = fals
   return tried;
 }
 
+bool any(const Setting&) { return true; }
+
 class StoreTest : public ::testing::Test {
  protected:
   std::string text() const {
@@ -111,7 +113,7 @@ TEST_F(StoreTest, SaysThatItCannotWrite) {
   EXPECT_FALSE(store_.keep(entry("one")));
   EXPECT_NE(::testing::internal::GetCapturedStderr().find("can't be written"), std::string::npos);
   int trials = 0;
-  const Tuned tuned = remembered_or_tried(store_, "one", "b", [&] { return found(1, "", ++trials > 0); });
+  const Tuned tuned = remembered_or_tried(store_, "one", "b", any, [&] { return found(1, "", ++trials > 0); });
   EXPECT_EQ(trials, 0) << "every start would try";
   EXPECT_EQ(tuned.setting, Setting());
 }
@@ -119,7 +121,7 @@ TEST_F(StoreTest, SaysThatItCannotWrite) {
 class RememberTest : public StoreTest {
  protected:
   Tuned ask(const Tried& tried, const std::string& build = "b") {
-    return remembered_or_tried(store_, "key", build, [&] {
+    return remembered_or_tried(store_, "key", build, any, [&] {
       ++trials_;
       return tried;
     });
@@ -168,8 +170,25 @@ TEST_F(RememberTest, BelievesTheFirstTrialInPeace) {
 
 TEST_F(RememberTest, KeepsNothingOfATrialThatFails) {
   const auto fail = []() -> Tried { throw Error(ErrorCode::kInterrupted, "stopped"); };
-  EXPECT_ERROR(remembered_or_tried(store_, "key", "b", fail), ErrorCode::kInterrupted, "stopped");
+  EXPECT_ERROR(remembered_or_tried(store_, "key", "b", any, fail), ErrorCode::kInterrupted, "stopped");
   EXPECT_EQ(store_.find("key"), std::nullopt);
+}
+
+TEST_F(RememberTest, TriesAgainWhereTheFileSaysWhatCannotBe) {
+  ask(found(40, ""));
+  const auto possible = [](const Setting& setting) { return is_possible(setting, {}, 2); };
+  const Tuned tuned = remembered_or_tried(store_, "key", "b", possible, [] { return found(1, "faster"); });
+  EXPECT_EQ(tuned.setting, (Setting{1, ""}));
+  EXPECT_EQ(store_.find("key")->setting, (Setting{1, ""}));
+}
+
+TEST(IsPossible, KnowsWhatTheManifestAndTheMachineAllow) {
+  const std::vector<std::string> options = {"threads", "kernels=X"};
+  EXPECT_TRUE(is_possible({}, options, 2));
+  EXPECT_TRUE(is_possible({2, "kernels=X"}, options, 2));
+  EXPECT_FALSE(is_possible({3, ""}, options, 2));
+  EXPECT_FALSE(is_possible({0, "kernels=Y"}, options, 2));
+  EXPECT_FALSE(is_possible({0, "kernels=X"}, {}, 2));
 }
 
 // The fields of proc(5): user nice system idle iowait irq softirq steal guest guest_nice.
