@@ -1,8 +1,8 @@
 // The few things that a kernel writes differently so that the same text also runs without a GPU.
 //
-// nvcc's build makes plain CUDA of them: __shared__ declarations, ordinary loads and stores, no cost. The emulated build
-// (BACKPLANE_CUDA_EMULATED, see tests/cuda_emulation) gives each shared object a heap block of its own, poisoned and
-// guarded, and counts what each warp's loads and stores cost: sectors of global memory, conflicts of shared banks.
+// nvcc's build makes plain CUDA of them: __shared__ declarations, ordinary loads and stores, no cost. The emulated
+// build (BACKPLANE_CUDA_EMULATED, see tests/cuda_emulation) gives each shared object a heap block of its own, poisoned
+// and guarded, and counts what each warp's loads and stores cost: sectors of global memory, conflicts of shared banks.
 //
 //   CU_SHARED(float, tile, [32][33]);   static shared memory, an array or (without the brackets) one object
 //   CU_DYN_SHARED(float, scores);       float* scores: the launch's dynamic shared memory, aligned to 16 bytes
@@ -34,7 +34,7 @@ using cuda_emulation::st_shared;
 #else
 
 #define CU_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
-#define CU_DYN_SHARED(T, name)                                         \
+#define CU_DYN_SHARED(T, name)                                        \
   extern __shared__ __align__(16) unsigned char cu_dynamic_shared_[]; \
   T* name = reinterpret_cast<T*>(cu_dynamic_shared_)
 namespace cu {
