@@ -30,12 +30,25 @@ def build(name, folder):
         with tarfile.open(archives[-1]) as archive:
             archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     source = sorted(folder.glob(tree))[-1]
+    if name == "ik_llama.cpp":
+        add_build_info(source)
     note(f"building {source}")
     more = ["-DLLAMA_BUILD_EXAMPLES=OFF"] if name == "llama.cpp" else ["-DGGML_IQK_FA_ALL_QUANTS=OFF"]
     run(["cmake", "-S", source, "-B", source / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
          "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF", *more])
     run(["cmake", "--build", source / "build", "--target", *TOOLS])
     return source / "build" / "bin"
+
+
+def add_build_info(source):
+    """A script that ik_llama.cpp's distribution forgets, and without which it doesn't build: what the version is."""
+    script = source / "common" / "cmake" / "build-info-gen-cpp.cmake"
+    if not script.exists():
+        script.parent.mkdir(exist_ok=True)
+        script.write_text('set(BUILD_NUMBER 0)\nset(BUILD_COMMIT unknown)\nset(BUILD_COMPILER unknown)\n'
+                          'set(BUILD_TARGET unknown)\n'
+                          'configure_file("${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp.in"\n'
+                          '               "${CMAKE_CURRENT_SOURCE_DIR}/common/build-info.cpp")\n')
 
 
 def common_options(options, threads, flash):
