@@ -10,7 +10,8 @@ namespace {
 
 std::vector<std::byte> in_type(device::Executor& to, std::vector<std::byte> bytes, DType from, DType wanted) {
   if (from == wanted) return bytes;
-  const std::uint64_t count = bytes.size() / dtype_info(from).block_bytes;
+  const DTypeInfo& info = dtype_info(from);
+  const std::uint64_t count = bytes.size() / info.block_bytes * info.block_elements;
   return device::convert(to.reference(), {bytes, from, 1, count}, wanted);
 }
 

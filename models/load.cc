@@ -152,6 +152,22 @@ std::uint32_t common_page_size(const device::Devices& devices) {
               "choose other devices");
 }
 
+
+void check_kv_type(DType type, const DecoderSpec& spec) {
+  if (type != DType::kQ8_0 && !is_float(type)) {
+    throw Error(ErrorCode::kUsage, fmt::format("KV type {} is not supported", dtype_name(type)), "--kv-type",
+                "use F32, F16, BF16, F64 or Q8_0");
+  }
+  const std::uint32_t block = dtype_info(type).block_elements;
+  if (spec.head_dim % block != 0 || spec.value_dim % block != 0) {
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("KV type {} needs heads of whole blocks of {}, and this model's keys have {}, its values {}",
+                    dtype_name(type), block, spec.head_dim, spec.value_dim),
+        "--kv-type", "use F16");
+  }
+}
+
 }  // namespace
 
 LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::Devices& devices) {
@@ -176,10 +192,7 @@ LoadOptions resolve(LoadOptions options, const DecoderSpec& spec, const device::
     const std::uint32_t most = device->caps().max_tokens;
     if (most != 0) options.max_step_tokens = std::min(options.max_step_tokens, most);
   }
-  if (!is_float(options.kv_type)) {
-    throw Error(ErrorCode::kUsage, fmt::format("KV type {} is not supported", dtype_name(options.kv_type)), "--kv-type",
-                "use F32, F16, BF16 or F64");
-  }
+  check_kv_type(options.kv_type, spec);
   return options;
 }
 

@@ -23,7 +23,7 @@ class LayerSizes {
       const std::uint64_t pages = group_pages(groups[group_of(groups, layer.window)], options);
       const std::uint64_t kv = pages * options.page_size * spec.kv_heads *
                                (std::uint64_t{spec.head_dim} + spec.value_dim) *
-                               dtype_info(options.kv_type).block_bytes;
+                               dtype_info(options.kv_type).block_bytes / dtype_info(options.kv_type).block_elements;
       std::uint64_t weights = 0;
       for (const LinearRef* l :
            {&layer.q, &layer.k, &layer.v, &layer.qkv, &layer.o, &layer.gate, &layer.up, &layer.down}) {

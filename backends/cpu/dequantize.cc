@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -221,6 +222,25 @@ void convert_back(const Real* values, std::int64_t count, std::byte* out, Conver
   }
 }
 
+template <class Real>
+void to_q8_0(const Real* values, std::byte* block) {
+  float largest = 0;
+  bool finite = true;
+  for (int i = 0; i < 32; ++i) {
+    const float magnitude = std::fabs(static_cast<float>(values[i]));
+    finite = finite && std::isfinite(magnitude);
+    largest = std::max(largest, magnitude);
+  }
+  const float d = largest / 127;
+  const std::uint16_t half = finite ? plugin::float_to_half(d) : std::uint16_t{0x7e00};
+  std::memcpy(block, &half, sizeof(half));
+  const float inverse = finite && half != 0 ? 1 / d : 0;
+  for (int i = 0; i < 32; ++i) {
+    const float scaled = inverse == 0 ? 0 : static_cast<float>(values[i]) * inverse;
+    block[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(scaled)));
+  }
+}
+
 // Objects instead of the functions themselves, so that the loops above are compiled with them inside.
 constexpr auto kSame = [](auto x) { return x; };
 constexpr auto kFromHalf = [](std::uint16_t x) { return plugin::half_to_float(x); };
@@ -305,6 +325,9 @@ void write_elements(bp_type type, const Real* values, std::int64_t count, std::b
       return convert_back<std::uint16_t>(values, count, out, kToHalf);
     case BP_TYPE_BF16:
       return convert_back<std::uint16_t>(values, count, out, kToBfloat);
+    case BP_TYPE_Q8_0:
+      for (std::int64_t i = 0; i + 32 <= count; i += 32, out += 34) to_q8_0(values + i, out);
+      return;
     default:
       return;
   }

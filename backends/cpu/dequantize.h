@@ -20,7 +20,9 @@ void read_elements(bp_type type, const std::byte* data, std::int64_t count, Real
 // One element of a float type.
 double read_element(bp_type type, const std::byte* data);
 
-// `count` elements of a float type, rounded to nearest even.
+// `count` elements of a float type, rounded to nearest even, or of Q8_0, rounded as GGUF's reference does it in
+// float32: by the block's largest magnitude, halves away from zero. A block with NaN or infinity becomes NaN, one too
+// small for its F16 scale zeros.
 template <class Real>
 void write_elements(bp_type type, const Real* values, std::int64_t count, std::byte* out);
 

@@ -192,6 +192,7 @@ class Attention {
     const std::int64_t begin = item.number * kChunk, rows = item.unit.tokens * plan_.group;
     AttentionChunk chunk = described(item, pages, next);
     chunk.scores = scratch_of(worker);
+    chunk.v_scales = chunk.scores + kMostRows * kChunk + kChunk * (plan_.dim + plan_.value_dim);
     if (expands(item.unit)) expand(pages, scratch_of(worker) + kMostRows * kChunk);
     float* some = scratch_of(worker) + plan_.worker_floats() -
                   (plan_.unit_rows + kMostRows) * plan_.partial_floats();  // results of a few rows
@@ -257,8 +258,8 @@ class Attention {
       const auto i = static_cast<std::size_t>(page);
       float* k_copy = copy + page * size * (plan_.dim + plan_.value_dim);
       float* v_copy = k_copy + size * plan_.dim;
-      kernels_.load(cache_.type(), pages.k[i], size * plan_.dim, k_copy);
-      kernels_.load(cache_.type(), pages.v[i], size * plan_.value_dim, v_copy);
+      kernels_.expand(cache_.type(), true, pages.k[i], size, plan_.dim, k_copy);
+      kernels_.expand(cache_.type(), false, pages.v[i], size, plan_.value_dim, v_copy);
       pages.k[i] = reinterpret_cast<const std::byte*>(k_copy);
       pages.v[i] = reinterpret_cast<const std::byte*>(v_copy);
     }

@@ -21,6 +21,7 @@ constexpr int kRowsAtOnce = Widest::kCount == 16 ? 8 : 4;  // as many sums as th
 
 struct F32Elements {
   static constexpr int kBytes = 4;
+  static constexpr bool kScaled = false;
   template <class L>
   static HWY_INLINE typename L::V load(const std::byte* p) {
     return L::load(reinterpret_cast<const float*>(p));
@@ -33,6 +34,7 @@ struct F32Elements {
 };
 struct F16Elements {
   static constexpr int kBytes = 2;
+  static constexpr bool kScaled = false;
   template <class L>
   static HWY_INLINE typename L::V load(const std::byte* p) {
     return L::load_half(reinterpret_cast<const std::uint16_t*>(p));
@@ -45,6 +47,7 @@ struct F16Elements {
 };
 struct BF16Elements {
   static constexpr int kBytes = 2;
+  static constexpr bool kScaled = false;
   template <class L>
   static HWY_INLINE typename L::V load(const std::byte* p) {
     return L::load_bfloat(reinterpret_cast<const std::uint16_t*>(p));
@@ -56,6 +59,20 @@ struct BF16Elements {
   }
 };
 
+// Bytes, to be multiplied by their scales: products that a float holds exactly, so that it doesn't matter when.
+struct Q8Elements {
+  static constexpr int kBytes = 1;
+  static constexpr bool kScaled = true;
+  template <class L>
+  static HWY_INLINE typename L::V load(const std::byte* p) {
+    return L::load_i8(reinterpret_cast<const std::int8_t*>(p));
+  }
+};
+template <class L>
+HWY_INLINE typename L::V load_scales(const std::byte* p) {
+  return L::load_half(reinterpret_cast<const std::uint16_t*>(p));
+}
+
 // Into the second-level cache: it may take a while until it is read.
 HWY_INLINE void fetch(const std::byte* p) { __builtin_prefetch(p, 0, 2); }
 HWY_INLINE void fetch(const std::byte* p, std::int64_t bytes) {
@@ -64,9 +81,10 @@ HWY_INLINE void fetch(const std::byte* p, std::int64_t bytes) {
 
 // ---- Scores: lanes are keys
 
-// A vector of keys: [D] rows in a page, and what to fetch meanwhile, `fetch_step` bytes for each d.
+// A vector of keys: [D] rows in a page, their scales if there are, and what to fetch meanwhile.
 struct Keys {
   const std::byte* k;
+  const std::byte* scales;  // [D/32] rows
   const std::byte* fetch_k;
   const std::byte* fetch_v;
 };
@@ -80,10 +98,18 @@ HWY_INLINE void score_groups(const AttentionChunk& c, int row, const Keys* keys,
   for (auto& each : sums) {
     for (auto& sum : each) sum = L::set(0);
   }
+  typename L::V scales[kGroups];
+  for (auto& scale : scales) scale = L::set(1);
   for (std::int64_t d = 0; d < c.dim; ++d) {
+    if constexpr (T::kScaled) {
+      if (d % kBlock == 0) {
+        for (int g = 0; g < kGroups; ++g) scales[g] = load_scales<L>(keys[g].scales + d / kBlock * c.page_size * 2);
+      }
+    }
     typename L::V loaded[kGroups];
     for (int g = 0; g < kGroups; ++g) {
       loaded[g] = T::template load<L>(keys[g].k + d * step);
+      if constexpr (T::kScaled) loaded[g] = mul(loaded[g], scales[g]);
       if (row == 0) {
         fetch(keys[g].fetch_k + d * fetch_k);
         fetch(keys[g].fetch_v + d * fetch_v);
@@ -113,6 +139,7 @@ void all_scores(const AttentionChunk& c, int row, std::int64_t first, std::int64
     const std::int64_t page = group / per_page, next = std::min(group + 2 * kAtOnce, end - 1), in = group % per_page;
     // Whole pages are fetched, piece by piece in no matter which order.
     return Keys{c.k_pages[page] + in * L::kCount * T::kBytes,
+                c.k_pages[page] + c.dim * c.page_size + in * L::kCount * 2,
                 c.k_pages[next / per_page] + next % per_page * L::kCount * c.dim * T::kBytes,
                 c.v_pages[page] + in * L::kCount * c.value_dim * T::kBytes};
   };
@@ -173,7 +200,12 @@ HWY_INLINE void weigh_values(const AttentionChunk& c, int row, std::int64_t firs
         next += next_bytes;
       }
       typename L::V values[kVectors];
-      for (int k = 0; k < kVectors; ++k) values[k] = T::template load<L>(v + k * L::kCount * T::kBytes);
+      for (int k = 0; k < kVectors; ++k) {
+        values[k] = T::template load<L>(v + k * L::kCount * T::kBytes);
+        if constexpr (T::kScaled) {
+          values[k] = mul(values[k], L::set(c.v_scales[(i * c.value_dim + d + k * L::kCount) / kBlock]));
+        }
+      }
       for (int r = 0; r < kRows; ++r) {
         const auto weight = L::set(c.scores[(row + r) * kChunk + i]);
         for (int k = 0; k < kVectors; ++k) sums[r][k] = fma(weight, values[k], sums[r][k]);
@@ -194,13 +226,26 @@ void add_values(const AttentionChunk& c, int row, std::int64_t first, std::int64
     weigh_values<T, L, kRows, kAtOnce>(c, row, first, last, d);
   for (; d + 2 * L::kCount <= c.value_dim; d += 2 * L::kCount) weigh_values<T, L, kRows, 2>(c, row, first, last, d);
   for (; d + kLanes <= c.value_dim; d += kLanes) weigh_values<T, Eight, kRows, 1>(c, row, first, last, d);
-  for (; d < c.value_dim; ++d) {
-    for (int r = row; r < row + kRows; ++r) {
-      for (std::int64_t i = first; i <= last; ++i) {
-        const std::byte* v = c.v_pages[i / c.page_size];
-        c.out[r][d] += c.scores[r * kChunk + i] * T::one(v + (i % c.page_size * c.value_dim + d) * T::kBytes);
+  if constexpr (!T::kScaled) {  // others are whole blocks
+    for (; d < c.value_dim; ++d) {
+      for (int r = row; r < row + kRows; ++r) {
+        for (std::int64_t i = first; i <= last; ++i) {
+          const std::byte* v = c.v_pages[i / c.page_size];
+          c.out[r][d] += c.scores[r * kChunk + i] * T::one(v + (i % c.page_size * c.value_dim + d) * T::kBytes);
+        }
       }
     }
+  }
+}
+
+// The scales of the values of keys first to last, or a few more, as floats.
+template <class L>
+void load_value_scales(const AttentionChunk& c, std::int64_t first, std::int64_t last) {
+  const std::int64_t count = c.page_size * (c.value_dim / kBlock);
+  for (std::int64_t page = first / c.page_size; page <= last / c.page_size; ++page) {
+    const std::byte* from = c.v_pages[page] + c.page_size * c.value_dim;
+    float* to = c.v_scales + page * count;
+    for (std::int64_t i = 0; i < count; i += L::kCount) L::store(load_scales<L>(from + 2 * i), to + i);
   }
 }
 
@@ -211,6 +256,7 @@ void attend_rows(const AttentionChunk& c, int row) {
   const auto [least, first] = std::minmax_element(c.first + row, c.first + row + kRows);
   const auto [last, most] = std::minmax_element(c.last + row, c.last + row + kRows);
   all_scores<T, L, kRows>(c, row, *least - c.begin, *most - c.begin);
+  if constexpr (T::kScaled) load_value_scales<L>(c, *least - c.begin, *most - c.begin);
   for (int r = row; r < row + kRows; ++r) {
     soften<L>(c, r);
     std::fill_n(c.out[r], c.value_dim, 0.0F);
@@ -258,6 +304,8 @@ void chunk(const AttentionChunk& c) {
       return attend<F32Elements>(c);
     case BP_TYPE_F16:
       return attend<F16Elements>(c);
+    case BP_TYPE_Q8_0:
+      return attend<Q8Elements>(c);
     default:
       return attend<BF16Elements>(c);
   }
@@ -284,19 +332,40 @@ void load_row(const std::byte* from, std::int64_t n, float* out) {
   for (; i < n; ++i) out[i] = T::one(from + i * T::kBytes);
 }
 
-void load_elements(bp_type type, const std::byte* from, std::int64_t n, float* out) {
+// [rows][columns] bytes; a scale for each column and 32 rows if they are keys, or for each row and 32 columns.
+void expand_bytes(bool keys, const std::byte* page, std::int64_t page_size, std::int64_t dim, float* out) {
+  const std::byte* scales = page + page_size * dim;
+  const std::int64_t rows = keys ? dim : page_size, columns = keys ? page_size : dim;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t i = 0; i < columns; i += kLanes, page += kLanes, out += kLanes) {
+      F8 scale;
+      if (keys) {
+        scale = load_scales<Eight>(scales + 2 * (r / kBlock * page_size + i));
+      } else {
+        std::uint16_t half;
+        std::memcpy(&half, scales + 2 * (r * (dim / kBlock) + i / kBlock), sizeof(half));
+        scale = set(plugin::half_to_float(half));
+      }
+      store(mul(Q8Elements::load<Eight>(page), scale), out);
+    }
+  }
+}
+
+void expand(bp_type type, bool keys, const std::byte* page, std::int64_t page_size, std::int64_t dim, float* out) {
   switch (type) {
     case BP_TYPE_F32:
-      return load_row<F32Elements>(from, n, out);
+      return load_row<F32Elements>(page, page_size * dim, out);
     case BP_TYPE_F16:
-      return load_row<F16Elements>(from, n, out);
+      return load_row<F16Elements>(page, page_size * dim, out);
+    case BP_TYPE_Q8_0:
+      return expand_bytes(keys, page, page_size, dim, out);
     default:
-      return load_row<BF16Elements>(from, n, out);
+      return load_row<BF16Elements>(page, page_size * dim, out);
   }
 }
 
 [[maybe_unused]] const bool kAdded = [] {
-  kernels_for(HWY_TARGET).attention = {chunk, merge, load_elements};
+  kernels_for(HWY_TARGET).attention = {chunk, merge, expand};
   return true;
 }();
 

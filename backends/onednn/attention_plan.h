@@ -30,9 +30,10 @@ struct Plan {
   // A partial result of a row: maximum, sum, values.
   std::int64_t partial_floats() const { return 2 + value_dim; }
 
-  // For each worker: scores, a chunk of K and V as floats, the rows' results so far and those of one chunk.
+  // For each worker: scores, a chunk of K and V as floats, scales of its values, the rows' results so far and those of
+  // one chunk.
   std::uint64_t worker_floats() const {
-    return static_cast<std::uint64_t>(kMostRows * kChunk + kChunk * (dim + value_dim) +
+    return static_cast<std::uint64_t>(kMostRows * kChunk + kChunk * (dim + value_dim + value_dim / kBlock) +
                                       (unit_rows + kMostRows) * partial_floats());
   }
   std::uint64_t split_units() const { return 4 * std::uint64_t{plugin::threads()}; }

@@ -88,6 +88,14 @@ struct FloatKernels {
 // Bytes of scratch that both `multiply` need for weights of that many columns.
 constexpr std::int64_t expanded_bytes(std::int64_t columns) { return (columns + kBlock) * 2 * kLanes * 4; }
 
+// A row in bytes with F16 scales for each 32 of them, each `step` apart (scales: `scale_step` scales).
+struct QuantizedRow {
+  std::byte* q;
+  std::int64_t step;
+  std::byte* scales;
+  std::int64_t scale_step;
+};
+
 struct RowKernels {
   // out = (x - mean) / root * (unit_offset + weight) + bias; weight and bias may be null.
   void (*norm)(const float* x, const float* weight, const float* bias, std::int64_t n, bool layer, float eps,
@@ -99,13 +107,15 @@ struct RowKernels {
   void (*glu)(std::uint32_t kind, const float* gate, const float* up, std::int64_t n, float* out);
   // `n` floats rounded to nearest even, every `step`-th element of `out`.
   void (*store)(bp_type type, const float* x, std::int64_t n, std::byte* out, std::int64_t step);
+  // `n` floats, whole blocks, as GGUF's reference makes Q8_0 of them. NaN and infinity make a block NaN.
+  void (*quantize)(const float* x, std::int64_t n, const QuantizedRow& out);
 };
 
 // Up to kMostRows queries that look at keys of one chunk. A page holds `page_size` keys, a multiple of eight:
-// K[D][page_size], V[page_size][Dv].
+// K[D][page_size], V[page_size][Dv]; in Q8_0 F16 scales [D/32][page_size] and [page_size][Dv/32] follow.
 constexpr int kMostRows = 8;
 struct AttentionChunk {
-  bp_type type;                     // of K and V: F32, F16 or BF16
+  bp_type type;                     // of K and V: F32, F16, BF16 or Q8_0
   const std::byte* const* k_pages;  // of the keys from `begin` on
   const std::byte* const* v_pages;
   const std::byte* const* next_k_pages;  // what will be read after this chunk, to be fetched meanwhile
@@ -117,6 +127,7 @@ struct AttentionChunk {
   const float* q[kMostRows];                       // [D]
   std::int64_t first[kMostRows], last[kMostRows];  // keys to look at, at least one
   float* scores;                                   // scratch, [rows][kChunk]
+  float* v_scales;                                 // scratch, [kChunk][Dv/32]
   float* maximum[kMostRows];                       // out: the largest score,
   float* total[kMostRows];                         // the sum of exp(score - maximum),
   float* out[kMostRows];                           // and [Dv]: the values times these
@@ -128,8 +139,8 @@ struct AttentionKernels {
   // Combines a second partial softmax into a first one: `maximum`, `total` and out[n].
   void (*merge)(float* maximum, float* total, float* out, float maximum2, float total2, const float* out2,
                 std::int64_t n);
-  // `n` elements as floats.
-  void (*load)(bp_type type, const std::byte* from, std::int64_t n, float* out);
+  // A page of keys or values as floats.
+  void (*expand)(bp_type type, bool keys, const std::byte* page, std::int64_t page_size, std::int64_t dim, float* out);
 };
 
 struct Kernels {

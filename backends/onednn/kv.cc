@@ -28,12 +28,19 @@ void check_desc(const bp_kv_desc& desc) {
   if (desc.page_size == 0 || desc.page_size % kLanes != 0 || desc.page_size > kChunk || kChunk % desc.page_size != 0) {
     plugin::refuse("pages of " + std::to_string(desc.page_size) + " tokens: 8, 16, 32, 64, 128 or 256 are possible");
   }
+  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
+    const std::uint32_t block = plugin::type_info(desc.type).block_elements;
+    if (layer.head_dim % block == 0 && layer.value_dim % block == 0) return;
+    plugin::refuse("heads of " + std::to_string(layer.head_dim) + " and " + std::to_string(layer.value_dim) + " in " +
+                   plugin::type_info(desc.type).name + ", which has blocks of " + std::to_string(block));
+  });
 }
 
 // Bytes of the K or V of one layer.
 std::uint64_t side_bytes(const bp_kv_desc& desc, const bp_kv_layer& layer, std::uint32_t dim, std::uint64_t pages) {
   plugin::Bytes bytes = plugin::checked_multiply(pages, std::uint64_t{desc.page_size} * layer.kv_heads);
-  if (bytes) bytes = plugin::checked_multiply(*bytes, std::uint64_t{dim} * plugin::type_info(desc.type).block_bytes);
+  const plugin::TypeInfo info = plugin::type_info(desc.type);
+  if (bytes) bytes = plugin::checked_multiply(*bytes, std::uint64_t{dim} / info.block_elements * info.block_bytes);
   plugin::require(bytes.has_value() && *bytes <= INT64_MAX, "a KV cache of impossible size");
   return *bytes;
 }
@@ -91,6 +98,19 @@ void check_pages(const KvCache::Layer& layer, const std::int32_t* pages, std::ui
   }
 }
 
+// A row between the cache and its canonical blocks, which are advanced.
+template <bool kOut>
+void move_row(const QuantizedRow& own, std::int64_t dim, std::byte*& blocks) {
+  const auto copy = [&](std::byte* at, std::size_t size) {
+    std::memcpy(kOut ? blocks : at, kOut ? at : blocks, size);
+    blocks += size;
+  };
+  for (std::int64_t b = 0; b < dim / kBlock; ++b) {
+    copy(own.scales + 2 * b * own.scale_step, 2);
+    for (std::int64_t i = b * kBlock; i < (b + 1) * kBlock; ++i) copy(own.q + i * own.step, 1);
+  }
+}
+
 // Moves pages between the cache and canonical bytes, k [count,S,Hk,D] and v [count,S,Hk,Dv].
 template <bool kOut>
 bp_status move(bp_context context, bp_kv kv, std::uint32_t index, const std::int32_t* pages, std::uint64_t count,
@@ -106,6 +126,11 @@ bp_status move(bp_context context, bp_kv kv, std::uint32_t index, const std::int
     for (std::uint64_t p = 0; p < count; ++p) {
       for (std::int64_t s = 0; s < cache.page_size(); ++s) {
         for (std::int64_t h = 0; h < layer.heads; ++h) {
+          if (cache.quantized()) {
+            move_row<kOut>(cache.key_row(cache.k_at(layer, pages[p], h), s, layer.dim), layer.dim, k);
+            move_row<kOut>(cache.value_row(cache.v_at(layer, pages[p], h), s, layer.value_dim), layer.value_dim, v);
+            continue;
+          }
           std::byte* own = cache.k_at(layer, pages[p], h) + static_cast<std::size_t>(s) * element;
           for (std::int64_t d = 0; d < layer.dim; ++d, k += element) {
             copy(own + static_cast<std::size_t>(d * cache.page_size()) * element, k, element);
@@ -138,12 +163,11 @@ bp_status copy_pages(bp_device, bp_stream, bp_context context, bp_kv kv, std::ui
       if (layer.group != group) continue;
       check_pages(layer, from, count);
       check_pages(layer, to, count);
-      const auto page = static_cast<std::size_t>(layer.heads * cache.page_size() * cache.element());
+      const auto k_bytes = static_cast<std::size_t>(layer.heads * cache.page_bytes(layer.dim));
+      const auto v_bytes = static_cast<std::size_t>(layer.heads * cache.page_bytes(layer.value_dim));
       for (std::uint64_t i = 0; i < count; ++i) {
-        std::memmove(cache.k_at(layer, to[i], 0), cache.k_at(layer, from[i], 0),
-                     page * static_cast<std::size_t>(layer.dim));
-        std::memmove(cache.v_at(layer, to[i], 0), cache.v_at(layer, from[i], 0),
-                     page * static_cast<std::size_t>(layer.value_dim));
+        std::memmove(cache.k_at(layer, to[i], 0), cache.k_at(layer, from[i], 0), k_bytes);
+        std::memmove(cache.v_at(layer, to[i], 0), cache.v_at(layer, from[i], 0), v_bytes);
       }
     }
   });
@@ -164,6 +188,11 @@ void CacheWriter::write(std::int64_t t, std::int64_t head, const float* k, const
   if (slots_[t] < 0) return;
   const std::int64_t page = slots_[t] / cache_.page_size(), offset = slots_[t] % cache_.page_size();
   const RowKernels& rows = device_.kernels->rows;
+  if (cache_.quantized()) {
+    rows.quantize(k, layer_.dim, cache_.key_row(cache_.k_at(layer_, page, head), offset, layer_.dim));
+    rows.quantize(v, layer_.value_dim, cache_.value_row(cache_.v_at(layer_, page, head), offset, layer_.value_dim));
+    return;
+  }
   rows.store(cache_.type(), k, layer_.dim, cache_.k_at(layer_, page, head) + offset * cache_.element(),
              cache_.page_size());
   rows.store(cache_.type(), v, layer_.value_dim,

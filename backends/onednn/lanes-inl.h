@@ -23,6 +23,7 @@ struct Eight {
   static HWY_INLINE V load(const float* p) { return HWY_NAMESPACE::load(p); }
   static HWY_INLINE V load_half(const std::uint16_t* p) { return HWY_NAMESPACE::load_half(p); }
   static HWY_INLINE V load_bfloat(const std::uint16_t* p) { return HWY_NAMESPACE::load_bfloat(p); }
+  static HWY_INLINE V load_i8(const std::int8_t* p) { return HWY_NAMESPACE::load_i8(p); }
   static HWY_INLINE void store(V v, float* p) { HWY_NAMESPACE::store(v, p); }
   static HWY_INLINE F8 add_lanes(F8 sum, V v) { return add(sum, v); }
   static HWY_INLINE F8 max_lanes(F8 best, V v) { return max(best, v); }
@@ -42,6 +43,10 @@ struct Sixteen {
   static HWY_INLINE V load_bfloat(const std::uint16_t* p) {
     return hn::PromoteTo(Tag(),
                          hn::LoadU(hn::Rebind<hwy::bfloat16_t, Tag>(), reinterpret_cast<const hwy::bfloat16_t*>(p)));
+  }
+  static HWY_INLINE V load_i8(const std::int8_t* p) {
+    const hn::Rebind<std::int32_t, Tag> d;
+    return hn::ConvertTo(Tag(), hn::PromoteTo(d, hn::LoadU(hn::Rebind<std::int8_t, Tag>(), p)));
   }
   static HWY_INLINE void store(V v, float* p) { hn::StoreU(v, Tag(), p); }
   // The same order as two vectors of eight, so that lanes aren't seen in the bits.

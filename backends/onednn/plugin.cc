@@ -94,7 +94,7 @@ bp_status caps(bp_device device, bp_context context, bp_caps* caps) {
     own.alignment = plugin::kHostAlignment;
     own.activation_types = plugin::type_set({BP_TYPE_F32});
     own.weight_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});
-    own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});
+    own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q8_0});
     constexpr std::uint32_t kPages[] = {16, 32, 64, 128, 256, 8};
     for (std::size_t i = 0; i < std::size(kPages); ++i) own.page_sizes[i] = kPages[i];
     const plugin::MachineMemory memory = plugin::machine_memory();

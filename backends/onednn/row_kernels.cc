@@ -160,8 +160,31 @@ void store_row(bp_type type, const float* x, std::int64_t n, std::byte* out, std
   put([](float v) { return plugin::float_to_half(v); });
 }
 
+void quantize_row(const float* x, std::int64_t n, const QuantizedRow& out) {
+  for (std::int64_t b = 0; b < n / kBlock; ++b, x += kBlock) {
+    F8 largest = set(0), off = set(0);
+    for (std::int64_t i = 0; i < kBlock; i += kLanes) {
+      const F8 v = load(x + i);
+      largest = max(largest, abs(v));
+      off = add(off, sub(v, v));  // NaN where v is no number
+    }
+    const bool finite = all_zero(off);
+    const float d = max_lanes(largest) / 127;
+    const std::uint16_t half = finite ? plugin::float_to_half(d) : std::uint16_t{0x7e00};
+    std::memcpy(out.scales + 2 * b * out.scale_step, &half, sizeof(half));
+    // What is too small for a scale is zero: one divided by it might be infinite.
+    const bool zero = !finite || half == 0;
+    const F8 inverse = set(zero ? 0 : 1 / d);
+    std::int8_t q[kBlock] = {};
+    for (std::int64_t i = 0; !zero && i < kBlock; i += kLanes) {
+      store_i8(round(round_away(mul(load(x + i), inverse))), q + i);
+    }
+    for (std::int64_t i = 0; i < kBlock; ++i) out.q[(b * kBlock + i) * out.step] = static_cast<std::byte>(q[i]);
+  }
+}
+
 [[maybe_unused]] const bool kAdded = [] {
-  kernels_for(HWY_TARGET).rows = {norm, add_rows, activate, glu, store_row};
+  kernels_for(HWY_TARGET).rows = {norm, add_rows, activate, glu, store_row, quantize_row};
   return true;
 }();
 

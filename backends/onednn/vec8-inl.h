@@ -70,6 +70,12 @@ HWY_INLINE F8 load_i8(const std::int8_t* from) {
 }
 // To nearest even.
 HWY_INLINE I8 round(F8 v) { return hn::NearestInt(v); }
+// To the nearest whole number, halves away from zero.
+HWY_INLINE F8 round_away(F8 v) {
+  const F8 whole = hn::Trunc(v);
+  const auto half = hn::Ge(hn::Abs(hn::Sub(v, whole)), hn::Set(TagF(), 0.5F));
+  return hn::Add(whole, hn::IfThenElseZero(half, hn::CopySign(hn::Set(TagF(), 1), v)));
+}
 HWY_INLINE I8 add(I8 a, I8 b) { return hn::Add(a, b); }
 // Eight values in -128..127 as bytes.
 HWY_INLINE void store_i8(I8 v, std::int8_t* to) {
@@ -178,6 +184,9 @@ HWY_INLINE F8 load_i8(const std::int8_t* from) {
 }
 HWY_INLINE I8 round(const F8& v) {
   return each<I8>([&](auto i) { return static_cast<std::int32_t>(std::nearbyint(v.x[i])); });
+}
+HWY_INLINE F8 round_away(const F8& v) {
+  return each<F8>([&](auto i) { return std::round(v.x[i]); });
 }
 HWY_INLINE I8 add(const I8& a, const I8& b) {
   return each<I8>([&](auto i) { return a.x[i] + b.x[i]; });

@@ -7,19 +7,24 @@
 namespace backplane::device {
 namespace {
 
-std::uint64_t layer_values(const KvSpec& spec, const KvLayer& layer, std::uint32_t dim) {
-  return spec.pages[layer.group] * spec.page_size * layer.kv_heads * dim;
+// Bytes of the K or V of one layer in one page; the rows of a head are whole blocks.
+std::uint64_t page_bytes(const KvSpec& spec, const KvLayer& layer, std::uint32_t dim) {
+  const DTypeInfo& info = dtype_info(spec.type);
+  return std::uint64_t{spec.page_size} * layer.kv_heads * (dim / info.block_elements * info.block_bytes);
 }
 
-std::uint64_t layer_bytes(const KvSpec& spec, const KvLayer& layer) {
-  return layer_values(spec, layer, layer.head_dim + layer.value_dim) * dtype_info(spec.type).block_bytes;
+// And in all pages.
+std::uint64_t side_bytes(const KvSpec& spec, const KvLayer& layer, std::uint32_t dim) {
+  return spec.pages[layer.group] * page_bytes(spec, layer, dim);
 }
 
 }  // namespace
 
 std::uint64_t KvSpec::bytes() const {
   std::uint64_t sum = 0;
-  for (const KvLayer& layer : layers) sum += layer_bytes(*this, layer);
+  for (const KvLayer& layer : layers) {
+    sum += side_bytes(*this, layer, layer.head_dim) + side_bytes(*this, layer, layer.value_dim);
+  }
   return sum;
 }
 
@@ -69,7 +74,7 @@ void KvPool::create_canonical() {
   for (std::uint32_t i = 0; i < storage_.size(); ++i) {
     if (storage_[i] || owned(i)) continue;
     const KvLayer& layer = spec_.layers[i];
-    const std::uint64_t v_bytes = layer_values(spec_, layer, layer.value_dim) * dtype_info(spec_.type).block_bytes;
+    const std::uint64_t v_bytes = side_bytes(spec_, layer, layer.value_dim);
     storage_[i] = std::make_shared<Storage>(*devices_, v_offset(layer) + v_bytes, "the KV cache", Storage::Home::kHost);
     storage_[i]->allocate(devices_->size() - 1);
   }
@@ -84,7 +89,7 @@ bool KvPool::reachable(std::uint32_t layer, Slot slot) {
 std::uint64_t KvPool::v_offset(const KvLayer& layer) const {
   std::uint64_t alignment = 64;
   for (const auto& device : *devices_) alignment = std::max<std::uint64_t>(alignment, device->caps().alignment);
-  const std::uint64_t end = layer_values(spec_, layer, layer.head_dim) * dtype_info(spec_.type).block_bytes;
+  const std::uint64_t end = side_bytes(spec_, layer, layer.head_dim);
   return (end + alignment - 1) / alignment * alignment;
 }
 
@@ -98,13 +103,11 @@ Tensor KvPool::pages(std::uint32_t layer, bool keys) const {
 }
 
 std::uint64_t KvPool::k_page_bytes(std::uint32_t layer) const {
-  const KvLayer& l = spec_.layers[layer];
-  return std::uint64_t{spec_.page_size} * l.kv_heads * l.head_dim * dtype_info(spec_.type).block_bytes;
+  return page_bytes(spec_, spec_.layers[layer], spec_.layers[layer].head_dim);
 }
 
 std::uint64_t KvPool::v_page_bytes(std::uint32_t layer) const {
-  const KvLayer& l = spec_.layers[layer];
-  return std::uint64_t{spec_.page_size} * l.kv_heads * l.value_dim * dtype_info(spec_.type).block_bytes;
+  return page_bytes(spec_, spec_.layers[layer], spec_.layers[layer].value_dim);
 }
 
 void KvPool::check(std::uint32_t layer, std::span<const std::int32_t> pages, std::uint64_t k, std::uint64_t v) const {

@@ -93,6 +93,8 @@ class Adder {
   void add(const std::string& name, const AttentionSpec& spec) {
     const std::uint32_t largest = suite_.device().caps().max_head_dim;
     if (largest != 0 && std::max(spec.cache.dim, spec.cache.value_dim) > largest) return;
+    const std::uint32_t block = dtype_info(spec.cache.type).block_elements;
+    if (spec.cache.dim % block != 0 || spec.cache.value_dim % block != 0) return;
     const std::string rest = fmt::format("{}/{}/S{}/{}", cache_name(spec.cache.where), dtype_name(spec.cache.type),
                                          spec.cache.page_size, name);
     for (const std::uint32_t code : {BP_OP_ATTN_PREFILL, BP_OP_ATTN_DECODE}) {

@@ -20,17 +20,18 @@ struct Pages {
 };
 
 std::size_t k_bytes(const CacheSpec& spec) {
-  return static_cast<std::size_t>(spec.page_size * spec.kv_heads * spec.dim) * dtype_info(spec.type).block_bytes;
+  return *row_bytes(spec.type, static_cast<std::uint64_t>(spec.page_size * spec.kv_heads * spec.dim));
 }
 std::size_t v_bytes(const CacheSpec& spec) {
-  return static_cast<std::size_t>(spec.page_size * spec.kv_heads * spec.value_dim) * dtype_info(spec.type).block_bytes;
+  return *row_bytes(spec.type, static_cast<std::uint64_t>(spec.page_size * spec.kv_heads * spec.value_dim));
 }
 
 Pages random_pages(Trial& trial, const CacheSpec& spec, std::size_t count) {
   const auto pages = static_cast<std::int64_t>(count);
   const Shape k = {pages, spec.page_size, spec.kv_heads, spec.dim};
   const Shape v = {pages, spec.page_size, spec.kv_heads, spec.value_dim};
-  return {encode(spec.type, trial.random.array(k, spec.type)), encode(spec.type, trial.random.array(v, spec.type))};
+  const DType drawn = is_quantized(spec.type) ? DType::kF32 : spec.type;
+  return {encode(spec.type, trial.random.array(k, drawn)), encode(spec.type, trial.random.array(v, drawn))};
 }
 
 Pages read_pages(OwnCache& cache, const CacheSpec& spec, const std::vector<std::int32_t>& which) {

@@ -59,7 +59,7 @@ void add_all(Suite& suite, const CacheSpec& cache) {
   add_write(suite, "skipped_tokens", {cache, mixed, 2, false, true});
   CacheSpec other = cache;
   other.kv_heads = 3;
-  other.dim = 80;
+  other.dim = is_quantized(cache.type) ? 96 : 80;  // whole blocks
   other.value_dim = 32;
   add_write(suite, "value_dim", {other, mixed, 2});
 }

@@ -1,5 +1,6 @@
 #include "tests/conformance/numbers.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -154,7 +155,40 @@ void write_number(DType type, double value, std::byte* to) {
   }
 }
 
+namespace {
+
+// GGUF's blocks of 32 behind an F16 scale, which is the largest magnitude / 127, in float32. NaN and infinity make the
+// whole block NaN; what rounds to a scale of zero is zero.
+void write_block(const double* from, std::byte* to) {
+  float largest = 0;
+  bool finite = true;
+  for (int i = 0; i < 32; ++i) {
+    finite = finite && std::isfinite(from[i]);
+    largest = std::max(largest, std::fabs(static_cast<float>(from[i])));
+  }
+  const float step = largest / 127;
+  write_number(DType::kF16, finite ? step : std::numeric_limits<double>::quiet_NaN(), to);
+  const bool zero = !finite || read_number(DType::kF16, to) == 0;
+  const float inverse = zero ? 0 : 1 / step;
+  for (int i = 0; i < 32; ++i) {
+    const float scaled = zero ? 0 : static_cast<float>(from[i]) * inverse;
+    to[2 + i] = static_cast<std::byte>(static_cast<std::int8_t>(std::round(scaled)));
+  }
+}
+
+void read_block(const std::byte* from, double* to) {
+  const double step = read_number(DType::kF16, from);
+  for (int i = 0; i < 32; ++i) to[i] = step * static_cast<std::int8_t>(from[2 + i]);
+}
+
+}  // namespace
+
 std::vector<std::byte> encode(DType type, const Array& array) {
+  if (type == DType::kQ8_0) {
+    std::vector<std::byte> bytes(array.data.size() / 32 * 34);
+    for (std::size_t i = 0; i + 32 <= array.data.size(); i += 32) write_block(&array.data[i], &bytes[i / 32 * 34]);
+    return bytes;
+  }
   const std::size_t size = dtype_info(type).block_bytes;
   std::vector<std::byte> bytes(array.data.size() * size);
   for (std::size_t i = 0; i < array.data.size(); ++i) write_number(type, array.data[i], bytes.data() + i * size);
@@ -163,6 +197,10 @@ std::vector<std::byte> encode(DType type, const Array& array) {
 
 Array decode(DType type, Shape shape, const std::vector<std::byte>& bytes) {
   Array array(std::move(shape));
+  if (type == DType::kQ8_0) {
+    for (std::size_t i = 0; i + 32 <= array.data.size(); i += 32) read_block(&bytes[i / 32 * 34], &array.data[i]);
+    return array;
+  }
   const std::size_t size = dtype_info(type).block_bytes;
   for (std::size_t i = 0; i < array.data.size(); ++i) array.data[i] = read_number(type, bytes.data() + i * size);
   return array;

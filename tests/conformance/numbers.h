@@ -43,7 +43,8 @@ void round_to(DType type, Array& array);
 double read_number(DType type, const std::byte* from);
 void write_number(DType type, double value, std::byte* to);  // rounds
 
-std::vector<std::byte> encode(DType type, const Array& array);  // contiguous
+// Contiguous; of float and integer types, and Q8_0: rows of whole blocks, rounded as KV_WRITE does it.
+std::vector<std::byte> encode(DType type, const Array& array);
 Array decode(DType type, Shape shape, const std::vector<std::byte>& bytes);
 
 }  // namespace backplane::conformance

@@ -13,6 +13,8 @@ constexpr std::int64_t kSparePages = 2;  // that belong to nobody
 
 PagedStep::PagedStep(Trial& trial, const CacheSpec& cache, const std::vector<Sequence>& seqs, std::uint32_t decodes)
     : spec(cache), sequences(seqs) {
+  const std::uint32_t block = dtype_info(spec.type).block_elements;
+  if (spec.dim % block != 0 || spec.value_dim % block != 0) throw Skipped{"heads that aren't whole blocks"};
   assign_pages(trial);
   fill_arrays(trial, decodes);
   fill_contents(trial);
@@ -89,11 +91,15 @@ void PagedStep::fill_contents(Trial& trial) {
       if (!held(b, p)) continue;
       // Numbers that the activation type and the cache's type both hold, so that writing them loses nothing.
       const std::int64_t at = slot(b, p) * spec.kv_heads;
-      const auto number = [&] { return round_to(spec.type, round_to(trial.activation(), trial.random.normal())); };
+      const DType type = is_quantized(spec.type) ? trial.activation() : spec.type;
+      const auto number = [&] { return round_to(type, round_to(trial.activation(), trial.random.normal())); };
       std::generate_n(k.row(at), spec.kv_heads * spec.dim, number);
       std::generate_n(v.row(at), spec.kv_heads * spec.value_dim, number);
     }
   }
+  if (!is_quantized(spec.type)) return;
+  k = decode(spec.type, k.shape, encode(spec.type, k));
+  v = decode(spec.type, v.shape, encode(spec.type, v));
 }
 
 std::int64_t PagedStep::slot(std::size_t sequence, std::int64_t position) const {

@@ -105,8 +105,8 @@ void SideCache::writable() {
 
 std::pair<std::vector<std::byte>, std::vector<std::byte>> SideCache::contents() {
   if (!own_) return {side_.bytes(k_pages_), side_.bytes(v_pages_)};
-  const std::size_t element = dtype_info(paged_.spec.type).block_bytes;
-  std::vector<std::byte> k(paged_.k.data.size() * element), v(paged_.v.data.size() * element);
+  const DType type = paged_.spec.type;
+  std::vector<std::byte> k(*row_bytes(type, paged_.k.data.size())), v(*row_bytes(type, paged_.v.data.size()));
   own_->export_pages(PagedStep::kLayer, all_pages(paged_.pages), k, v);
   return {std::move(k), std::move(v)};
 }

@@ -24,7 +24,7 @@ TEST_F(WrongUse, OfTheCommandLine) {
   expect_refusal({"run", model_, "-p", "x", "--top-p", "nan"}, 2, "top_p");
   expect_refusal({"run", model_, "-p", "x", "-n", "0"}, 2, "at least one token");
   expect_refusal({"run", model_, "-p", "x", "--threads", "0"}, 2, "--threads");
-  expect_refusal({"run", model_, "-p", "x", "--kv-type", "q8_0"}, 2, "--kv-type q8_0");
+  expect_refusal({"run", model_, "-p", "x", "--kv-type", "q4_0"}, 2, "--kv-type q4_0");
   expect_refusal({"run", model_, "--prompt-ids", "1,x"}, 2, "not a token id: x");
   expect_refusal({"run", model_, "--prompt-ids", "259"}, 2, "259");
   expect_refusal({"run", model_, "--raw", "-p", ""}, 2, "empty");

@@ -51,7 +51,7 @@ StepWork::StepWork(const models::ModelFile& file, const device::Device& device, 
   key_flops_ = 2 * heads * dims;
   head_bytes_ = matrix_bytes(spec.head.weight, file.container(), device);
   embedding_row_bytes_ = matrix_bytes(spec.embedding, file.container(), device) / spec.vocab_size;
-  kv_layer_bytes_ = kv_heads * dims * dtype_info(kv_type).block_bytes;
+  kv_layer_bytes_ = kv_heads * dims * dtype_info(kv_type).block_bytes / dtype_info(kv_type).block_elements;
   logits_row_bytes_ = activation * spec.vocab_size;
 }
 

@@ -92,7 +92,7 @@ TEST(Conformance, FiltersTakePartsAndStars) {
   for (const auto& name : names("ATTN_*D128")) {
     EXPECT_TRUE(name.starts_with("ATTN_") && name.find("D128") != std::string::npos) << name;
   }
-  EXPECT_EQ(names("ATTN_*D128").size(), 8u);  // two ops, four types of KV
+  EXPECT_EQ(names("ATTN_*D128").size(), 10u);  // two ops, five types of KV
   EXPECT_EQ(names("memory/round_trip/6"),
             (std::vector<std::string>{"memory/round_trip/63", "memory/round_trip/64", "memory/round_trip/65",
                                       "memory/round_trip/65537"}));

@@ -1,4 +1,6 @@
 // KV_WRITE and attention over shuffled pages, against the formula in double.
+#include <limits>
+
 #include "tests/unit/cpu/paged.h"
 
 namespace backplane::cpu_test {
@@ -72,6 +74,36 @@ TEST_P(AttentionTest, WritesOnlyTheSlotsItIsTold) {
   EXPECT_EQ(
       Values(pages.begin() + static_cast<std::ptrdiff_t>(at), pages.begin() + static_cast<std::ptrdiff_t>(at) + 12),
       first);
+}
+
+// Expected bytes are those of gguf-py 0.19.0, quants.quantize(x, Q8_0).
+TEST_P(AttentionTest, WritesBlocksOfBytes) {
+  Rig rig(GetParam());
+  Paged paged(rig, {.kv_heads = 1, .dim = 64, .value_dim = 32, .kv_type = BP_TYPE_Q8_0}, {{0, 1}}, 0);
+  Values k, v(32, 1e-9);
+  for (int i = 0; i < 32; ++i) k.push_back(static_cast<float>((i * 37 % 64 - 31) * 0.125 * 0.7));
+  for (const double value : {127.0, -0.5, 0.5, 1.5, -1.5, 2.5, -126.5, 0.25}) k.push_back(value);
+  for (int i = 0; i < 24; ++i) k.push_back((i * 29 % 50 - 25) * 1.25);
+  const int expected[] = {165, 37,  -123, 24,  -83, 64, -44, 103, -4,   -111, 36,  -71,  75,  -32, 115, 8,   -99,
+                          48,  -60, 87,   -20, 127, 20, -87, 60,  -48,  99,   -8,  -115, 32,  -75, 71,  -36, 111,
+                          0,   60,  127,  -1,  1,   2,  -2,  3,   -127, 0,    -31, 5,    -21, 15,  -11, 25,  -1,
+                          -28, 9,   -18,  19,  -8,  29, 3,   -24, 13,   -14,  23,  -4,   -30, 6,   -20, 16,  -10};
+  paged.k_new = rig.reals({1, 1, 64}, k);
+  paged.v_new = rig.reals({1, 1, 32}, v);
+  ASSERT_EQ(rig.run(BP_OP_KV_WRITE, paged.write_args()), BP_OK) << rig.reason;
+  const auto row_of = [&](const bp_tensor& pages) {
+    return rig.address(pages) + paged.slots[1] / 4 * pages.stride[0] + paged.slots[1] % 4 * pages.stride[1];
+  };
+  const std::byte* row = row_of(paged.k_pages);
+  for (std::size_t i = 0; i < 68; ++i) EXPECT_EQ(row[i], static_cast<std::byte>(expected[i])) << "byte " << i;
+  // What is too small for the scale's F16 is zero; what is no number makes its block none.
+  row = row_of(paged.v_pages);
+  for (std::size_t i = 0; i < 34; ++i) EXPECT_EQ(row[i], std::byte{0}) << "byte " << i;
+  v[7] = std::numeric_limits<double>::infinity();
+  paged.v_new = rig.reals({1, 1, 32}, v);
+  ASSERT_EQ(rig.run(BP_OP_KV_WRITE, paged.write_args()), BP_OK) << rig.reason;
+  EXPECT_EQ(row[0], std::byte{0});
+  EXPECT_EQ(row[1], std::byte{0x7e});
 }
 
 }  // namespace

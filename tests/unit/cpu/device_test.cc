@@ -56,6 +56,7 @@ TEST_P(DeviceTest, Capabilities) {
   EXPECT_TRUE(plugin::has_type(caps.weight_types, BP_TYPE_MXFP4));
   EXPECT_FALSE(plugin::has_type(caps.weight_types, BP_TYPE_I8));
   EXPECT_TRUE(plugin::has_type(caps.kv_types, BP_TYPE_BF16));
+  EXPECT_TRUE(plugin::has_type(caps.kv_types, BP_TYPE_Q8_0));
   EXPECT_GT(caps.memory_free, 0u);
   EXPECT_LE(caps.memory_free, caps.memory_total);
   bp_caps older{};
