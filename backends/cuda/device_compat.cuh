@@ -21,6 +21,7 @@
 #ifdef BACKPLANE_CUDA_EMULATED
 
 #include <cuda_emulation/access.h>
+#include <cuda_emulation/half.h>
 #include <cuda_emulation/shared.h>
 #define CU_SHARED(T, name, ...) CUDA_EMULATION_SHARED(T, name, __VA_ARGS__)
 #define CU_DYN_SHARED(T, name) T* name = static_cast<T*>(::cuda_emulation::dynamic_shared())

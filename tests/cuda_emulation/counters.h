@@ -1,0 +1,4 @@
+#pragma once
+namespace cuda_emulation {
+struct WarpCounters {};
+}  // namespace cuda_emulation
