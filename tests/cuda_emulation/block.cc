@@ -61,6 +61,8 @@ std::string BlockRunner::run(const Launch& launch, unsigned block, const Config&
     race_contexts_.clear();
   }
   release_shared();
+  for (WarpCounters& warp : counters_) warp.finish(totals_);
+  if (!totals_.empty()) add_counts(launch.name, totals_);
   current_runner = nullptr;
   return std::exchange(problem_, {});
 }
@@ -90,6 +92,9 @@ void BlockRunner::prepare(unsigned block) {
     std::shuffle(order.begin(), order.end(), random_);
   }
   for (unsigned i : order) make_ready(threads_[i]);
+  counters_.clear();
+  totals_.clear();
+  for (std::size_t i = 0; config_->count_accesses && i < warps_.size(); ++i) counters_.emplace_back(warps_[i].living);
   if (launch_->dynamic_shared > 0) dynamic_shared_ = poisoned(launch_->dynamic_shared, 16);
 }
 
@@ -104,7 +109,7 @@ void* BlockRunner::shared_object(const void* site, std::size_t bytes, std::size_
   for (const SharedObject& object : shared_) {
     if (object.site == site) return object.memory;
   }
-  shared_.push_back({site, poisoned(bytes, std::max<std::size_t>(alignment, 16))});
+  shared_.push_back({site, poisoned(bytes, std::max<std::size_t>(alignment, 16)), bytes});
   return shared_.back().memory;
 }
 

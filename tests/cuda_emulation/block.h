@@ -82,7 +82,8 @@ class BlockRunner {
   void* shared_object(const void* site, std::size_t bytes, std::size_t alignment);
   void* dynamic_shared() { return dynamic_shared_; }
   [[noreturn]] void abandon(std::string problem);
-  WarpCounters* counters() { return counters_.empty() ? nullptr : &counters_[running_->number / 32]; }
+  void note(Access access, const void* address, std::size_t bytes, const std::source_location& where);
+  bool is_shared(const void* address) const;
 
  private:
   static void run_threads();  // the loop on each fiber's stack
@@ -104,7 +105,8 @@ class BlockRunner {
   uint3 block_index_{};
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<WarpCounters> counters_;
+  std::vector<WarpCounters> counters_;  // none unless accesses are counted
+  SiteTotals totals_;
   std::vector<Thread*> ready_;  // a ring
   std::size_t ready_first_ = 0, ready_count_ = 0;
   std::minstd_rand random_;
@@ -121,6 +123,7 @@ class BlockRunner {
   struct SharedObject {
     const void* site;
     void* memory;
+    std::size_t bytes;
   };
   std::vector<SharedObject> shared_;
   void* dynamic_shared_ = nullptr;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "tests/cuda_emulation/counters.h"
 #include "tests/cuda_emulation/include/cuda_emulation/access.h"
 #include "tests/cuda_emulation/runtime.h"
 
@@ -60,6 +61,7 @@ State& state() {
     made->faults = {number("CUDA_EMULATION_LOSS_AT", 0), number("CUDA_EMULATION_OOM_AT", 0),
                     number("CUDA_EMULATION_LATE_AT", 0)};
     counting = made->config.count_accesses;
+    if (counting) std::atexit([] { std::fputs(count_report().c_str(), stderr); });
     make_devices(*made);
     return made;
   }();
@@ -78,6 +80,7 @@ void configure(const Config& config) {
   shared.shared_limits.clear();
   counting = config.count_accesses;
   make_devices(shared);
+  forget_counts();
   current_device() = 0;
 }
 

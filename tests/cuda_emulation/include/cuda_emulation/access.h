@@ -14,16 +14,17 @@ enum class Access : int { kGlobalLoad, kGlobalStore, kSharedLoad, kSharedStore }
 /// Whether requests are counted at all; read by each access.
 extern bool counting;
 
-/// Adds one lane's part of a request. `site` tells the instruction apart from others.
-void note_access(Access access, const void* address, std::size_t bytes, const void* site);
+/// Adds one lane's part of a request. The place tells the instruction apart from others.
+void note_access(Access access, const void* address, std::size_t bytes, std::source_location where);
+/// The same for memory of either kind.
+void note_load(const void* address, std::size_t bytes, std::source_location where);
+void note_store(const void* address, std::size_t bytes, std::source_location where);
 
 template <class T>
 inline void note(Access access, const T* p, const std::source_location& where) {
   static_assert(std::is_trivially_destructible_v<T> && std::has_single_bit(sizeof(T)) && sizeof(T) <= 16,
                 "one access moves 1, 2, 4, 8 or 16 bytes");
-  static_assert(sizeof(std::source_location) == sizeof(void*),
-                "a source_location is one pointer, a different one for each call");
-  if (counting) note_access(access, p, sizeof(T), std::bit_cast<const void*>(where));
+  if (counting) note_access(access, p, sizeof(T), where);
 }
 
 template <class T>

@@ -56,4 +56,34 @@ std::uint64_t copied(cudaMemcpyKind kind);
 /// The last thing that a kernel did wrong (a barrier that not all reach, a trap), with its name and block; else empty.
 std::string last_report();
 
+/// What counted accesses (access.h) cost. A request is what the lanes of a warp access together. Its cost in global
+/// memory is the sectors of 32 bytes that it touches, at best as many as its bytes fill; in shared memory, the turns
+/// that the 32 banks of 4 bytes need, at best one for each 128 bytes' worth of lanes.
+struct AccessCounts {
+  std::uint64_t requests = 0;
+  std::uint64_t bytes = 0;  ///< that the lanes asked for, each for itself
+  std::uint64_t cost = 0, minimum = 0;
+  AccessCounts& operator+=(const AccessCounts& other);
+};
+
+struct SiteCounts {
+  std::string file;
+  unsigned line = 0;
+  std::string access;  ///< "global load" and so on
+  unsigned width = 0;  ///< bytes a lane
+  AccessCounts counts;
+};
+
+struct KernelCounts {
+  AccessCounts global_loads, global_stores, shared_loads, shared_stores;
+  std::vector<SiteCounts> sites;  ///< where it happens, the most wasteful first
+};
+
+/// Counts since configure() of the kernel whose demangled name contains `name`; all zero if there is none. Needs
+/// Config::count_accesses. Lanes are matched by how often each has executed an access: exact as long as lanes that skip
+/// one don't execute it later.
+KernelCounts kernel_counts(const std::string& name);
+/// A line for each kernel, and one for each access that costs more than it must.
+std::string count_report();
+
 }  // namespace cuda_emulation
