@@ -131,11 +131,20 @@ class BenchRivals(unittest.TestCase):
         (self.folder / "llama-perplexity").unlink()
         self.assertIn("not compared: there is no llama-perplexity", self.run_script().stdout)
 
-    def test_reports_a_program_that_fails(self):
-        (self.folder / "llama-bench").write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
+    def test_reports_our_program_that_fails(self):
+        (self.folder / "backplane").write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
         done = self.run_script("--no-compare")
         self.assertEqual(done.returncode, 1)
         self.assertIn("no such model", done.stderr)
+
+    def test_goes_on_without_what_a_rival_fails_at(self):
+        (self.folder / "llama-bench").write_text("#!/bin/sh\necho loading >&2\necho 'ASSERT(S > 0) failed' >&2\nexit 134\n")
+        out = self.folder / "out.json"
+        done = self.run_script("--no-compare", "--json", out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = {row["column"]: row["rivals"]["llama.cpp"] for row in json.loads(out.read_text())["columns"]}
+        self.assertEqual(rows["prefill 512"], {"reason": "llama-bench failed (134): ASSERT(S > 0) failed"})
+        self.assertEqual(rows["batch 8"]["ratio"], 4)
 
     def test_compares_with_the_best_rival_of_each_column(self):
         self.write_programs(self.folder / "ik", IK_PROGRAMS)

