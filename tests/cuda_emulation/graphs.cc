@@ -132,12 +132,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t handle) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const Call call("cudaGraphDestroy");
+  if (graph == nullptr) return call.result(cudaErrorInvalidValue);
   delete graph;
   return call.result();
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
   const Call call("cudaGraphExecDestroy");
+  if (graph == nullptr) return call.result(cudaErrorInvalidValue);
   delete graph;  // launches that wait keep the operations
   return call.result();
 }
