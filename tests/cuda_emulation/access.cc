@@ -23,6 +23,7 @@ bool BlockRunner::is_shared(const void* address) const {
 
 void BlockRunner::note(Access access, const void* address, std::size_t bytes, const std::source_location& where) {
   if (counters_.empty()) return;
+  const Unchecked unchecked;
   counters_[running_->number / 32].note(totals_, running_->lane(), access, reinterpret_cast<std::uintptr_t>(address),
                                         bytes, where);
 }
@@ -47,10 +48,12 @@ void copy_async(void* to, const void* from, std::size_t bytes, std::size_t zeros
   if (!block.is_shared(to)) block.abandon("an asynchronous copy goes to memory that isn't shared");
   block.note(Access::kGlobalLoad, from, bytes, where);
   block.note(Access::kSharedStore, to, bytes, where);
+  const Unchecked unchecked;
   block.thread().open_copies.push_back({to, from, bytes, zeros});
 }
 
 void commit_copies() {
+  const Unchecked unchecked;
   Thread& thread = BlockRunner::current().thread();
   thread.copy_groups.push_back(std::exchange(thread.open_copies, {}));
 }
@@ -62,6 +65,7 @@ void wait_copies(std::size_t groups_left) {
       std::memcpy(copy.to, copy.from, copy.bytes - copy.zeros);
       std::memset(static_cast<char*>(copy.to) + copy.bytes - copy.zeros, 0, copy.zeros);
     }
+    const Unchecked unchecked;  // not the copies themselves: those are the thread's own stores
     groups.erase(groups.begin());
   }
 }

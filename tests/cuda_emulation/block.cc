@@ -45,26 +45,41 @@ std::string BlockRunner::run(const Launch& launch, unsigned block, const Config&
   host_race_ = current_race_context();
   if (Thread* first = take_ready()) {
     running_ = first;
-    first->context = take_stack();
+    first->context = take_stack(*first);
     set_builtins(*first);
     first->context->switch_from(host_, first->race);
   }
   acquire(this);
   if (problem_.empty() && living_ > 0) problem_ = stuck();
-  if (living_ > 0) {  // threads that will never continue: their stacks start anew
-    idle_stacks_.clear();
-    for (auto& stack : stacks_) {
-      stack->prepare(&BlockRunner::run_threads);
-      idle_stacks_.push_back(stack.get());
-    }
-    for (RaceContext race : race_contexts_) destroy_race_context(race);
-    race_contexts_.clear();
+  if (living_ > 0) abandon_threads();
+  {
+    const Unchecked unchecked;
+    release_shared();
+    threads_.clear();
+    warps_.clear();
+    for (WarpCounters& warp : counters_) warp.finish(totals_);
+    counters_.clear();
   }
-  release_shared();
-  for (WarpCounters& warp : counters_) warp.finish(totals_);
-  if (!totals_.empty()) add_counts(launch.name, totals_);
+  if (!totals_.empty()) add_counts(launch.name, std::exchange(totals_, {}));
   current_runner = nullptr;
   return std::exchange(problem_, {});
+}
+
+// Threads that will never continue: what they did is over, and their stacks start anew.
+void BlockRunner::abandon_threads() {
+  for (RaceContext race : race_contexts_) {
+    become(race);
+    release(this);
+    become(host_race_);
+    acquire(this);
+    destroy_race_context(race);
+  }
+  race_contexts_.clear();
+  idle_stacks_.clear();
+  for (auto& stack : stacks_) {
+    stack->prepare(&BlockRunner::run_threads);
+    if (kStacksAreShared) idle_stacks_.push_back(stack.get());
+  }
 }
 
 void BlockRunner::prepare(unsigned block) {
@@ -92,14 +107,11 @@ void BlockRunner::prepare(unsigned block) {
     std::shuffle(order.begin(), order.end(), random_);
   }
   for (unsigned i : order) make_ready(threads_[i]);
-  counters_.clear();
-  totals_.clear();
   for (std::size_t i = 0; config_->count_accesses && i < warps_.size(); ++i) counters_.emplace_back(warps_[i].living);
   if (launch_->dynamic_shared > 0) dynamic_shared_ = poisoned(launch_->dynamic_shared, 16);
 }
 
 void BlockRunner::release_shared() {
-  const Unchecked unchecked;
   for (SharedObject& object : shared_) std::free(object.memory);
   shared_.clear();
   std::free(std::exchange(dynamic_shared_, nullptr));
@@ -109,6 +121,7 @@ void* BlockRunner::shared_object(const void* site, std::size_t bytes, std::size_
   for (const SharedObject& object : shared_) {
     if (object.site == site) return object.memory;
   }
+  const Unchecked unchecked;
   shared_.push_back({site, poisoned(bytes, std::max<std::size_t>(alignment, 16)), bytes});
   return shared_.back().memory;
 }
@@ -134,17 +147,18 @@ void BlockRunner::end_thread() {
   if (!warp.barriers.empty()) complete_warp_barriers(warp);
   Thread* next = take_ready();
   Context* own = std::exchange(ended.context, nullptr);
-  if (next != nullptr && next->context == nullptr) {  // not started: this stack serves
+  if (kStacksAreShared && next != nullptr && next->context == nullptr) {  // not started: this stack serves
     running_ = next;
     next->context = own;
     set_builtins(*next);
     become(next->race);
     return;
   }
-  idle_stacks_.push_back(own);
+  if (kStacksAreShared) idle_stacks_.push_back(own);
   if (next == nullptr) {
     host_.switch_from(*own, host_race_);
   } else {
+    if (next->context == nullptr) next->context = take_stack(*next);
     running_ = next;
     set_builtins(*next);
     next->context->switch_from(*own, next->race);
@@ -165,7 +179,7 @@ void BlockRunner::wait(Thread::State state) {
 void BlockRunner::switch_to(Thread& next) {
   Thread& self = *running_;
   if (&next == &self) return;
-  if (next.context == nullptr) next.context = take_stack();
+  if (next.context == nullptr) next.context = take_stack(next);
   running_ = &next;
   set_builtins(next);
   next.context->switch_from(*self.context, next.race);
@@ -195,15 +209,19 @@ Thread* BlockRunner::take_ready() {
   return next;
 }
 
-Context* BlockRunner::take_stack() {
-  if (idle_stacks_.empty()) {
+Context* BlockRunner::take_stack(const Thread& thread) {
+  const Unchecked unchecked;
+  if (kStacksAreShared && !idle_stacks_.empty()) {
+    Context* stack = idle_stacks_.back();
+    idle_stacks_.pop_back();
+    return stack;
+  }
+  const std::size_t place = kStacksAreShared ? stacks_.size() : thread.number;
+  while (stacks_.size() <= place) {
     stacks_.push_back(std::make_unique<Context>());
     stacks_.back()->prepare(&BlockRunner::run_threads);
-    return stacks_.back().get();
   }
-  Context* stack = idle_stacks_.back();
-  idle_stacks_.pop_back();
-  return stack;
+  return stacks_[place].get();
 }
 
 int BlockRunner::sync_block(int value) {
@@ -231,7 +249,11 @@ int BlockRunner::sync_block(int value) {
 }
 
 void BlockRunner::abandon(std::string problem) {
-  problem_ = std::move(problem);
+  {
+    const Unchecked unchecked;
+    problem_.swap(problem);
+  }
+  release(this);
   for (;;) host_.switch_from(*running_->context, host_race_);
 }
 

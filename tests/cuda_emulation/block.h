@@ -89,6 +89,7 @@ class BlockRunner {
   static void run_threads();  // the loop on each fiber's stack
   void prepare(unsigned block);
   void release_shared();
+  void abandon_threads();
   void end_thread();
   void complete_warp_barriers(Warp& warp);
   void complete(Warp& warp, std::size_t place);
@@ -97,7 +98,7 @@ class BlockRunner {
   void set_builtins(const Thread& thread);
   Thread* take_ready();
   void make_ready(Thread& thread);
-  Context* take_stack();
+  Context* take_stack(const Thread& thread);
   std::string stuck() const;
 
   const Launch* launch_ = nullptr;

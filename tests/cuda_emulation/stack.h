@@ -22,6 +22,14 @@ class Unchecked {
   ~Unchecked();
 };
 
+/// Whether a thread may continue on the stack of one that ended. The race checker would take that for a race.
+constexpr bool kStacksAreShared =
+#if defined(CUDA_EMULATION_TSAN)
+    false;
+#else
+    true;
+#endif
+
 /// What happened before release(address) happened before what follows acquire(address). Nothing without the race
 /// checker.
 void release(const void* address);

@@ -6,6 +6,31 @@
 
 namespace cuda_emulation {
 
+namespace {
+
+// Where a lane waits: with those that gave the same mask, unless that is where it waited before.
+std::size_t find_barrier(Warp& warp, unsigned mask, unsigned bit) {
+  std::size_t place = 0;
+  while (place < warp.barriers.size() &&
+         (warp.barriers[place].mask != mask || (warp.barriers[place].present & bit) != 0)) {
+    ++place;
+  }
+  if (place == warp.barriers.size()) {
+    const Unchecked unchecked;
+    warp.barriers.push_back({mask, 0, {}, nullptr, nullptr});
+  }
+  return place;
+}
+
+WarpBarrier take_barrier(Warp& warp, std::size_t place) {
+  const Unchecked unchecked;
+  const WarpBarrier barrier = warp.barriers[place];
+  warp.barriers.erase(warp.barriers.begin() + static_cast<std::ptrdiff_t>(place));
+  return barrier;
+}
+
+}  // namespace
+
 void BlockRunner::sync_warp(unsigned mask, void* argument, Exchange exchange, bool orders_memory) {
   Warp& warp = warps_[running_->number / 32];
   const unsigned lane = running_->lane(), bit = 1u << lane,
@@ -13,12 +38,7 @@ void BlockRunner::sync_warp(unsigned mask, void* argument, Exchange exchange, bo
   if ((mask & bit) == 0) {
     abandon("lane " + std::to_string(lane) + " calls a function of its warp with a mask that leaves it out");
   }
-  std::size_t place = 0;
-  while (place < warp.barriers.size() &&
-         (warp.barriers[place].mask != mask || (warp.barriers[place].present & bit) != 0)) {
-    ++place;
-  }
-  if (place == warp.barriers.size()) warp.barriers.push_back({mask, 0, {}, nullptr, nullptr});
+  const std::size_t place = find_barrier(warp, mask, bit);
   WarpBarrier& barrier = warp.barriers[place];
   const char* order = &warp.order[first][warp.turns[first] & 1];
   if (barrier.present != 0 && barrier.exchange != exchange) {
@@ -43,8 +63,7 @@ void BlockRunner::sync_warp(unsigned mask, void* argument, Exchange exchange, bo
 
 // All lanes that there are have come: exchanges what they brought and lets them go on.
 void BlockRunner::complete(Warp& warp, std::size_t place) {
-  WarpBarrier barrier = warp.barriers[place];
-  warp.barriers.erase(warp.barriers.begin() + static_cast<std::ptrdiff_t>(place));
+  const WarpBarrier barrier = take_barrier(warp, place);
   ++warp.turns[std::countr_zero(barrier.mask)];
   if (barrier.order != nullptr) acquire(barrier.order);
   if (barrier.exchange != nullptr) barrier.exchange(barrier.arguments, barrier.present);

@@ -1,6 +1,10 @@
 // Threads, barriers, functions of a warp, shared memory.
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdio>
 #include <numeric>
+#include <string>
 
 #include "tests/unit/cuda_emulation/emulation.h"
 
@@ -9,6 +13,28 @@ namespace {
 using cuda_emulation::Order;
 
 class Execution : public EmulationTest {};
+
+#if defined(__SANITIZE_THREAD__)
+#define MISSING_BARRIER DISABLED_ShufflingFindsAMissingBarrier  // would end the program: see the test below
+
+TEST_F(Execution, TheRaceCheckerFindsAMissingBarrier) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  ASSERT_GT(length, 0);
+  const std::string command = "'" + std::string(path, static_cast<std::size_t>(length)) +
+                              "' --gtest_also_run_disabled_tests --gtest_filter='*ShufflingFindsAMissingBarrier' 2>&1";
+  FILE* program = popen(command.c_str(), "r");
+  ASSERT_NE(program, nullptr);
+  std::string said;
+  for (int c; (c = std::fgetc(program)) != EOF;) said += static_cast<char>(c);
+  EXPECT_NE(pclose(program), 0);
+  EXPECT_NE(said.find("data race"), std::string::npos) << said;
+  EXPECT_NE(said.find("spread_first<false>"), std::string::npos) << said;
+  EXPECT_EQ(said.find("spread_first<true>"), std::string::npos) << said;
+}
+#else
+#define MISSING_BARRIER ShufflingFindsAMissingBarrier
+#endif
 
 TEST_F(Execution, VectorsAreAdded) {
   constexpr int kCount = 1000;
@@ -69,7 +95,7 @@ TEST_F(Execution, ParametersByAddressAreReadAtTheLaunch) {
 }
 
 // Thread 0 happens to be first in the ascending order, which hides that nobody waits for it.
-TEST_F(Execution, ShufflingFindsAMissingBarrier) {
+TEST_F(Execution, MISSING_BARRIER) {
   const auto wrong = [&](void (*kernel)(const float*, float*), Order order) {
     use_order(order);
     const DeviceArray<float> in(std::vector<float>{7.0f}), out(64);
