@@ -7,16 +7,18 @@
 
 #include "backends/onednn/kernels.h"
 #include "backends/onednn/library.h"
+#include "backends/onednn/memory.h"
 #include "backends/onednn/packed.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
 namespace backplane::onednn {
 
-// Which kernels to run is all that a device knows: it is opened once and then only read.
+// Which kernels to run, and where weights lie. Opened once and then only read, but for `memory`, which locks itself.
 struct Device {
   const Kernels* kernels = nullptr;
   std::unique_ptr<FloatLibrary> library;  // for products of floats, or none
   bool always_library = false;            // even where it isn't faster
+  mutable SharedMemory memory;
 };
 
 inline const Device& device_of(bp_device device) { return *reinterpret_cast<const Device*>(device); }

@@ -1,6 +1,5 @@
 #include "backends/onednn/packed.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -63,30 +62,20 @@ std::uint64_t grain_of(std::uint64_t row_bytes) { return 1 + (std::uint64_t{1} <
 
 }  // namespace
 
-AlignedBytes::AlignedBytes(std::uint64_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
-  constexpr std::uint64_t kLine = plugin::kHostAlignment;
-  const std::uint64_t padded = must(plugin::checked_add(bytes, kLine - 1)) & ~(kLine - 1);
-  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kLine, padded)));
-  if (!data_) throw plugin::Failure(BP_OUT_OF_MEMORY, "no memory for " + std::to_string(bytes) + " bytes of weights");
-}
-
-void AlignedBytes::Free::operator()(std::byte* data) const { std::free(data); }
-
 std::uint64_t PackedWeight::bytes_for(const bp_weight_part& part) {
   if ((part.flags & ~std::uint32_t{BP_WEIGHT_TRANSPOSED}) != 0) plugin::refuse("an unknown flag of a weight's part");
   const std::uint64_t panels = must(plugin::checked_add(part.rows, kLanes - 1)) / kLanes;
   return must(plugin::checked_multiply(panels, panel_bytes(part)));
 }
 
-PackedWeight::PackedWeight(const bp_weight_part& part)
+PackedWeight::PackedWeight(const bp_weight_part& part, SharedMemory& memory)
     : type_(part.type),
       format_(format_of(part.type)),
       rows_(static_cast<std::int64_t>(part.rows)),
       columns_(static_cast<std::int64_t>(part.columns)),
       transposed_((part.flags & BP_WEIGHT_TRANSPOSED) != 0),
       stride_(0),
-      data_(bytes_for(part)) {
+      data_(memory.take(bytes_for(part))) {
   stride_ = static_cast<std::int64_t>(panel_bytes(part));
   // Rows beyond the last one are zeros; the others are written by import.
   if (rows_ % kLanes != 0) std::memset(data_.data() + rows_ / kLanes * stride_, 0, static_cast<std::size_t>(stride_));

@@ -3,35 +3,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "backends/onednn/kernels.h"
+#include "backends/onednn/memory.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
 namespace backplane::onednn {
-
-// Memory that begins at a cache line. Its contents are undefined; throws BP_OUT_OF_MEMORY.
-class AlignedBytes {
- public:
-  AlignedBytes() = default;
-  explicit AlignedBytes(std::uint64_t bytes);
-  std::byte* data() const { return data_.get(); }
-  std::uint64_t size() const { return size_; }
-
- private:
-  struct Free {
-    void operator()(std::byte* data) const;
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  std::uint64_t size_ = 0;
-};
 
 // A matrix [N,C] in panels of eight rows, the last one filled up with zeros. Quantized types keep every bit of the
 // file's blocks in about as many bytes; a quantized panel is the records of `Format`, a float one is [C][8].
 class PackedWeight {
  public:
   // Throws BP_UNSUPPORTED for what isn't packed: types without a Format, quantized ones that are stored transposed.
-  explicit PackedWeight(const bp_weight_part& part);
+  PackedWeight(const bp_weight_part& part, SharedMemory& memory);
 
   // What an object for `part` would take. Throws as the constructor does.
   static std::uint64_t bytes_for(const bp_weight_part& part);

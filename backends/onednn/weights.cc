@@ -19,9 +19,10 @@ bp_status packed_bytes(bp_device, bp_context context, const bp_weight_desc* desc
   return plugin::guard(context, [&] { *bytes = PackedWeight::bytes_for(only_part(desc)); });
 }
 
-bp_status create(bp_device, bp_context context, const bp_weight_desc* desc, bp_weight* weight) {
+bp_status create(bp_device device, bp_context context, const bp_weight_desc* desc, bp_weight* weight) {
   return plugin::guard(context, [&] {
-    *weight = reinterpret_cast<bp_weight>(std::make_unique<PackedWeight>(only_part(desc)).release());
+    *weight = reinterpret_cast<bp_weight>(
+        std::make_unique<PackedWeight>(only_part(desc), device_of(device).memory).release());
   });
 }
 
