@@ -41,6 +41,8 @@ Decoder::Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_p
   shape_.layers = static_cast<std::uint32_t>(spec_.layers.size());
   shape_.groups = kv_groups(spec_);
   rope_ = std::make_unique<DecoderRope>(executor_, spec_, options.max_sequences + 1);
+  // Whatever was read of the files so far, such as the vocabulary, need not stay in memory beside the weights.
+  for (const MappedFile& mapped : container_->files()) mapped.release(mapped.bytes());
   WeightLoader loader(executor_, container_);
   embedding_ = loader.matrix(spec_.embedding);
   if (spec_.positions.present()) positions_ = loader.matrix(spec_.positions);

@@ -8,7 +8,8 @@
 
 namespace backplane::onednn {
 
-constexpr std::int64_t kUnitRows = 32;          // queries of a unit, unless the heads of one token are more
+// Queries of a unit, unless the heads of one token are more: whole kMostRows for most groups.
+constexpr std::int64_t kUnitRows = 48;
 constexpr std::int64_t kSplitRows = 16;         // units that may be cut have at most so many
 constexpr std::uint64_t kSplitBytes = 8 << 20;  // what their partial results may take
 constexpr std::int64_t kExpandFrom = 4;         // tokens that are worth a copy of a chunk as floats
