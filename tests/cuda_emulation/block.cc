@@ -1,6 +1,7 @@
 #include "tests/cuda_emulation/block.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -46,7 +47,10 @@ std::string BlockRunner::run(const Launch& launch, unsigned block, const Config&
   if (Thread* first = take_ready()) {
     running_ = first;
     first->context = take_stack(*first);
-    set_builtins(*first);
+    threadIdx = first->index;
+    blockIdx = block_index_;
+    blockDim = launch_->block;
+    gridDim = launch_->grid;
     first->context->switch_from(host_, first->race);
   }
   acquire(this);
@@ -60,7 +64,7 @@ std::string BlockRunner::run(const Launch& launch, unsigned block, const Config&
     for (WarpCounters& warp : counters_) warp.finish(totals_);
     counters_.clear();
   }
-  if (!totals_.empty()) add_counts(launch.name, std::exchange(totals_, {}));
+  if (!totals_.empty()) add_counts(kernel_name(launch.kernel), std::exchange(totals_, {}));
   current_runner = nullptr;
   return std::exchange(problem_, {});
 }
@@ -88,15 +92,14 @@ void BlockRunner::prepare(unsigned block) {
   const unsigned count = size.x * size.y * size.z;
   threads_.assign(count, Thread{});
   warps_.assign((count + 31) / 32, Warp{});
-  ready_.resize(count);
+  ready_.resize(std::bit_ceil(count));
   ready_first_ = ready_count_ = 0;
   living_ = count;
   arrived_ = 0;
   sum_ = 0;
   while (race_contexts_.size() < count) race_contexts_.push_back(make_race_context());
-  std::vector<unsigned> order(count);
   for (unsigned i = 0; i < count; ++i) {
-    order[i] = config_->order == Order::kDescending ? count - 1 - i : i;
+    make_ready(threads_[config_->order == Order::kDescending ? count - 1 - i : i]);
     threads_[i].index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
     threads_[i].number = i;
     threads_[i].race = race_contexts_[i];
@@ -104,9 +107,7 @@ void BlockRunner::prepare(unsigned block) {
   }
   if (config_->order == Order::kShuffled) {
     random_.seed(static_cast<unsigned>(config_->seed * 7919 + block + 1));
-    std::shuffle(order.begin(), order.end(), random_);
   }
-  for (unsigned i : order) make_ready(threads_[i]);
   for (std::size_t i = 0; config_->count_accesses && i < warps_.size(); ++i) counters_.emplace_back(warps_[i].living);
   if (launch_->dynamic_shared > 0) dynamic_shared_ = poisoned(launch_->dynamic_shared, 16);
 }
@@ -150,7 +151,7 @@ void BlockRunner::end_thread() {
   if (kStacksAreShared && next != nullptr && next->context == nullptr) {  // not started: this stack serves
     running_ = next;
     next->context = own;
-    set_builtins(*next);
+    threadIdx = next->index;
     become(next->race);
     return;
   }
@@ -160,7 +161,7 @@ void BlockRunner::end_thread() {
   } else {
     if (next->context == nullptr) next->context = take_stack(*next);
     running_ = next;
-    set_builtins(*next);
+    threadIdx = next->index;
     next->context->switch_from(*own, next->race);
   }
 }
@@ -181,30 +182,23 @@ void BlockRunner::switch_to(Thread& next) {
   if (&next == &self) return;
   if (next.context == nullptr) next.context = take_stack(next);
   running_ = &next;
-  set_builtins(next);
+  threadIdx = next.index;
   next.context->switch_from(*self.context, next.race);
-}
-
-void BlockRunner::set_builtins(const Thread& thread) {
-  threadIdx = thread.index;
-  blockIdx = block_index_;
-  blockDim = launch_->block;
-  gridDim = launch_->grid;
 }
 
 void BlockRunner::make_ready(Thread& thread) {
   thread.state = Thread::State::kReady;
-  ready_[(ready_first_ + ready_count_++) % ready_.size()] = &thread;
+  ready_[(ready_first_ + ready_count_++) & (ready_.size() - 1)] = &thread;
 }
 
 Thread* BlockRunner::take_ready() {
   if (ready_count_ == 0) return nullptr;
   if (config_->order == Order::kShuffled) {  // any of those that could run
-    const std::size_t chosen = (ready_first_ + random_() % ready_count_) % ready_.size();
+    const std::size_t chosen = (ready_first_ + random_() % ready_count_) & (ready_.size() - 1);
     std::swap(ready_[ready_first_], ready_[chosen]);
   }
   Thread* next = ready_[ready_first_];
-  ready_first_ = (ready_first_ + 1) % ready_.size();
+  ready_first_ = (ready_first_ + 1) & (ready_.size() - 1);
   --ready_count_;
   return next;
 }

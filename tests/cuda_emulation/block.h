@@ -15,6 +15,7 @@
 #include "tests/cuda_emulation/counters.h"
 #include "tests/cuda_emulation/include/cuda_emulation/control.h"
 #include "tests/cuda_emulation/include/cuda_emulation/device.h"
+#include "tests/cuda_emulation/runtime.h"
 #include "tests/cuda_emulation/stack.h"
 
 namespace cuda_emulation {
@@ -24,7 +25,7 @@ struct Launch {
   dim3 grid, block;
   std::size_t dynamic_shared = 0;
   std::function<void()> body;  ///< what one CUDA thread does
-  std::string name;
+  const void* kernel = nullptr;
 };
 
 /// A cp.async copy that hasn't been waited for.
@@ -95,7 +96,6 @@ class BlockRunner {
   void complete(Warp& warp, std::size_t place);
   void wait(Thread::State state);
   void switch_to(Thread& next);
-  void set_builtins(const Thread& thread);
   Thread* take_ready();
   void make_ready(Thread& thread);
   Context* take_stack(const Thread& thread);
@@ -108,7 +108,7 @@ class BlockRunner {
   std::vector<Warp> warps_;
   std::vector<WarpCounters> counters_;  // none unless accesses are counted
   SiteTotals totals_;
-  std::vector<Thread*> ready_;  // a ring
+  std::vector<Thread*> ready_;  // a ring, its size a power of two
   std::size_t ready_first_ = 0, ready_count_ = 0;
   std::minstd_rand random_;
   Thread* running_ = nullptr;

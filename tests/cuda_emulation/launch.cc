@@ -65,7 +65,7 @@ cudaError_t launch(const char* name, const cudaLaunchConfig_t& config, const voi
   launch->block = config.blockDim;
   launch->dynamic_shared = config.dynamicSmemBytes;
   launch->body = std::move(body);
-  launch->name = kernel_name(kernel);
+  launch->kernel = kernel;
   return call.result(enqueue(stream, [launch = std::move(launch), device = stream->device] { run(*launch, device); }));
 }
 

@@ -88,6 +88,7 @@ const Allocation* find_memory(const void* address, std::size_t bytes) {
   return bytes <= found->second.bytes - offset ? &found->second : nullptr;
 }
 
+#if defined(__SANITIZE_ADDRESS__)
 MemoryWindow::MemoryWindow() {
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
@@ -105,6 +106,10 @@ MemoryWindow::~MemoryWindow() {
     if (allocation.kind == Memory::kDevice) close_memory(address, allocation.bytes);
   }
 }
+#else
+MemoryWindow::MemoryWindow() = default;
+MemoryWindow::~MemoryWindow() {}
+#endif
 
 }  // namespace cuda_emulation
 

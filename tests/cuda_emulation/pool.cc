@@ -33,7 +33,7 @@ struct Job {
       const std::lock_guard lock(mutex);
       const dim3 grid = launch.grid;
       if (problem.empty()) {
-        problem = launch.name + ": block (" + std::to_string(block % grid.x) + ", " +
+        problem = kernel_name(launch.kernel) + ": block (" + std::to_string(block % grid.x) + ", " +
                   std::to_string(block / grid.x % grid.y) + ", " + std::to_string(block / (grid.x * grid.y)) +
                   "): " + found;
       }
@@ -109,8 +109,8 @@ std::string run_blocks(const Launch& launch, const Config& config) {
           .mutex = {},
           .problem = {}};
   release(&launch);
-  const unsigned threads =
-      config.threads > 0 ? static_cast<unsigned>(config.threads) : std::thread::hardware_concurrency();
+  static const unsigned processors = std::thread::hardware_concurrency();  // asks the system, which takes its time
+  const unsigned threads = config.threads > 0 ? static_cast<unsigned>(config.threads) : processors;
   const std::size_t helpers = std::min(std::max(threads, 1u), job.blocks) - 1;
   if (helpers == 0 || !pool.run(job, helpers)) job.work();
   return job.problem;

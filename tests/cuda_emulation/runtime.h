@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/cuda_emulation/include/cuda_emulation/control.h"
@@ -50,7 +51,7 @@ struct State {
   Config config = config_from_environment();
   Faults faults;
   std::uint64_t calls = 0, allocations = 0, launches = 0;
-  std::map<std::string, std::uint64_t> calls_by_name;
+  std::map<std::string_view, std::uint64_t> calls_by_name;
   std::map<int, std::uint64_t> copied;
   std::map<std::uintptr_t, Allocation> memory;  ///< by first address
   std::vector<Device> devices;

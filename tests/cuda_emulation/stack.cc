@@ -56,15 +56,6 @@ Unchecked::~Unchecked() {
 }
 void release(const void* address) { __tsan_release(const_cast<void*>(address)); }
 void acquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
-#else
-RaceContext make_race_context() { return nullptr; }
-RaceContext current_race_context() { return nullptr; }
-void destroy_race_context(RaceContext) {}
-void become(RaceContext) {}
-Unchecked::Unchecked() = default;
-Unchecked::~Unchecked() {}
-void release(const void*) {}
-void acquire(const void*) {}
 #endif
 
 Context::~Context() {

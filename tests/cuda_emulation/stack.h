@@ -7,13 +7,23 @@
 
 namespace cuda_emulation {
 
-/// The race checker's idea of a thread of control; null without it.
+// What the race checker is told. Nothing, where it doesn't run.
+
+/// Its idea of a thread of control; null without it.
 using RaceContext = void*;
+
+#if defined(CUDA_EMULATION_TSAN)
+/// Whether a thread may continue on the stack of one that ended. The race checker would take that for a race.
+constexpr bool kStacksAreShared = false;
+
 RaceContext make_race_context();
 RaceContext current_race_context();
 void destroy_race_context(RaceContext context);
 /// What follows runs as another race context, on the same stack.
 void become(RaceContext context);
+/// What happened before release(address) happened before what follows acquire(address).
+void release(const void* address);
+void acquire(const void* address);
 
 /// While it lives, the calling thread's accesses are none of the race checker's business.
 class Unchecked {
@@ -21,19 +31,21 @@ class Unchecked {
   Unchecked();
   ~Unchecked();
 };
-
-/// Whether a thread may continue on the stack of one that ended. The race checker would take that for a race.
-constexpr bool kStacksAreShared =
-#if defined(CUDA_EMULATION_TSAN)
-    false;
 #else
-    true;
-#endif
+constexpr bool kStacksAreShared = true;
 
-/// What happened before release(address) happened before what follows acquire(address). Nothing without the race
-/// checker.
-void release(const void* address);
-void acquire(const void* address);
+inline RaceContext make_race_context() { return nullptr; }
+inline RaceContext current_race_context() { return nullptr; }
+inline void destroy_race_context(RaceContext) {}
+inline void become(RaceContext) {}
+inline void release(const void*) {}
+inline void acquire(const void*) {}
+class Unchecked {
+ public:
+  Unchecked() {}
+  ~Unchecked() {}
+};
+#endif
 
 /// A suspended computation: one that started on its own stack, or the host thread itself.
 class Context {

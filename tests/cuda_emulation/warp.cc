@@ -22,13 +22,6 @@ std::size_t find_barrier(Warp& warp, unsigned mask, unsigned bit) {
   return place;
 }
 
-WarpBarrier take_barrier(Warp& warp, std::size_t place) {
-  const Unchecked unchecked;
-  const WarpBarrier barrier = warp.barriers[place];
-  warp.barriers.erase(warp.barriers.begin() + static_cast<std::ptrdiff_t>(place));
-  return barrier;
-}
-
 }  // namespace
 
 void BlockRunner::sync_warp(unsigned mask, void* argument, Exchange exchange, bool orders_memory) {
@@ -63,17 +56,19 @@ void BlockRunner::sync_warp(unsigned mask, void* argument, Exchange exchange, bo
 
 // All lanes that there are have come: exchanges what they brought and lets them go on.
 void BlockRunner::complete(Warp& warp, std::size_t place) {
-  const WarpBarrier barrier = take_barrier(warp, place);
+  const WarpBarrier& barrier = warp.barriers[place];
   ++warp.turns[std::countr_zero(barrier.mask)];
   if (barrier.order != nullptr) acquire(barrier.order);
   if (barrier.exchange != nullptr) barrier.exchange(barrier.arguments, barrier.present);
   if (barrier.order != nullptr) release(barrier.order);
-  const std::size_t base = static_cast<std::size_t>(running_->number / 32) * 32;
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if ((barrier.present >> lane & 1) == 0) continue;
-    Thread& other = threads_[base + lane];
+  Thread* lanes = threads_.data() + static_cast<std::size_t>(running_->number / 32) * 32;
+  for (unsigned present = barrier.present; present != 0; present &= present - 1) {
+    Thread& other = lanes[std::countr_zero(present)];
     if (other.state == Thread::State::kAtWarpBarrier) make_ready(other);
   }
+  const Unchecked unchecked;
+  if (place + 1 < warp.barriers.size()) warp.barriers[place] = warp.barriers.back();
+  warp.barriers.pop_back();
 }
 
 // A lane that ends is no longer waited for.
