@@ -61,9 +61,11 @@ const ErrorText* find_error(cudaError_t error) {
 int& current_device() { return device_of_thread; }
 bool& in_host_function() { return host_function; }
 
-Call::Call(const char* name, InCapture rule, int device) : device_(device < 0 ? current_device() : device) {
+Call::Call(const char* name, InCapture rule, int device) : device_(device) {
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
+  if (current_device() >= shared.config.devices) current_device() = 0;  // chosen before configure() took it away
+  if (device_ < 0) device_ = current_device();
   ++shared.calls_by_name[name];
   if (++shared.calls == shared.faults.loss_at_call)
     shared.devices[static_cast<std::size_t>(device_)].lost = cudaErrorLaunchFailure;

@@ -19,9 +19,10 @@ cudaError_t check(const cudaLaunchConfig_t& config, const void* kernel) {
   if (grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535) return cudaErrorInvalidConfiguration;
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     const cudaLaunchAttribute& attribute = config.attrs[i];
-    if (attribute.id != cudaLaunchAttributeClusterDimension) continue;
     const auto size = attribute.val.clusterDim;
-    if (size.x * size.y * size.z > 1) return cudaErrorNotSupported;  // blocks don't run together here
+    const bool cluster = attribute.id == cudaLaunchAttributeClusterDimension && size.x * size.y * size.z > 1;
+    const bool cooperative = attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0;
+    if (cluster || cooperative) return cudaErrorNotSupported;  // blocks don't run together here
   }
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
