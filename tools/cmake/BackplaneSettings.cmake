@@ -23,12 +23,14 @@ if(BACKPLANE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${BACKPLANE_CCACHE}")
 endif()
 
-add_compile_options(-Wall -Wextra -Wpedantic -Wshadow)
+# For C and C++ only: nvcc has options of its own.
+add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow>")
 if(BACKPLANE_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options("$<$<COMPILE_LANGUAGE:C,CXX>:-Werror>")
 endif()
 if(BACKPLANE_SANITIZE)
-  add_compile_options(-fsanitize=${BACKPLANE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_compile_options(
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${BACKPLANE_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${BACKPLANE_SANITIZE})
 endif()
 
