@@ -1,0 +1,77 @@
+// What the kernels share.
+#pragma once
+
+#include "backends/cuda/device_compat.cuh"
+#include "backends/cuda/kernels.h"
+
+namespace backplane::cuda {
+
+template <class... P>
+cudaError_t launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, unsigned threads, std::size_t shared_bytes,
+                   std::type_identity_t<P>... arguments) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+constexpr unsigned blocks_for(std::int64_t items, std::int64_t each) {
+  return static_cast<unsigned>((items + each - 1) / each);
+}
+
+template <class T = float>
+__device__ __forceinline__ T* row_of(const Rows& rows, std::int64_t number) {
+  const std::int64_t inner = number % rows.inner, rest = number / rows.inner;
+  const std::int64_t offset =
+      inner * rows.inner_stride + rest % rows.middle * rows.middle_stride + rest / rows.middle * rows.outer_stride;
+  return reinterpret_cast<T*>(rows.data + offset);
+}
+
+__device__ __forceinline__ void report(int* fault, int what) { atomicExch(fault, what); }
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+  return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+  for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, step));
+  return value;
+}
+
+// The sum over a block of up to 1024 threads, in one order, to all of them. `room` is shared memory of 32 floats.
+__device__ __forceinline__ float block_sum(float value, float* room) {
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  value = warp_sum(value);
+  __syncthreads();  // who was here before has read its sum
+  if (lane == 0) cu::st_shared(room + warp, value);
+  __syncthreads();
+  return warp_sum(lane < blockDim.x / 32 ? cu::ld_shared(room + lane) : 0.0f);
+}
+
+// Elements of the types that caches and float weights have.
+template <class T>
+__device__ __forceinline__ float to_float(T value) {
+  if constexpr (sizeof(T) == 4) {
+    return value;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __half2float(value);
+  } else {
+    return __bfloat162float(value);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ T from_float(float value) {
+  if constexpr (sizeof(T) == 4) {
+    return value;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(value);
+  } else {
+    return __float2bfloat16_rn(value);
+  }
+}
+
+}  // namespace backplane::cuda

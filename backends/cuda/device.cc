@@ -1,0 +1,85 @@
+#include "backends/cuda/device.h"
+
+#include <string>
+
+#include "backends/cuda/kernels.h"
+
+namespace backplane::cuda {
+
+Device::Device(std::uint32_t index, bool is_deterministic) : number(index), deterministic(is_deterministic) {
+  use();
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, static_cast<int>(index)),
+        "cudaDeviceGetAttribute");
+  check(probe_kernels(), "the kernels of this build on this GPU");
+}
+
+void Device::use() {
+  if (lost_) throw plugin::Failure(BP_DEVICE_LOST, "this GPU was lost");
+  check(cudaSetDevice(static_cast<int>(number)), "cudaSetDevice");
+}
+
+DeviceMemory::DeviceMemory(Device& device, std::uint64_t bytes) : device_(&device) {
+  if (bytes == 0) return;
+  void* data = nullptr;
+  check(cudaMalloc(&data, bytes), "cudaMalloc");
+  data_ = static_cast<std::byte*>(data);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (data_ == nullptr) return;
+  device_->use_to_destroy();
+  cudaFree(data_);
+  cudaGetLastError();
+}
+
+Stream::Stream(Device& on) : device(on) {
+  void* word = nullptr;
+  check(cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
+  fault = static_cast<int*>(word);
+  *fault = kNoFault;
+  const cudaError_t error = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
+  if (error != cudaSuccess) cudaFreeHost(fault);
+  check(error, "cudaStreamCreateWithFlags");
+}
+
+Stream::~Stream() {
+  device.use_to_destroy();
+  cudaStreamSynchronize(handle);
+  cudaStreamDestroy(handle);
+  cudaFreeHost(fault);
+  cudaGetLastError();
+}
+
+void Stream::fail(const plugin::Failure& failure) {
+  if (!failure_) failure_ = failure;
+  throw *failure_;
+}
+
+namespace {
+
+const char* fault_text(int fault) {
+  switch (fault) {
+    case kIdFault:
+      return "a token id outside the vocabulary";
+    case kPageFault:
+      return "a page that is needed is missing or outside the cache";
+    case kSlotFault:
+      return "a slot outside the cache";
+    default:
+      return "an index outside its tensor";
+  }
+}
+
+}  // namespace
+
+void Stream::sync() {
+  plugin::require(!capturing, "a wait while work is being recorded");
+  try {
+    check(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
+  } catch (const plugin::Failure& failure) {
+    fail(failure);
+  }
+  if (*fault != kNoFault) fail(plugin::Failure(BP_INVALID, fault_text(*fault)));
+}
+
+}  // namespace backplane::cuda

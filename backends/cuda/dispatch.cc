@@ -1,0 +1,96 @@
+#include "backends/cuda/dispatch.h"
+
+#include <string>
+
+#include "backends/cuda/ops.h"
+
+namespace backplane::cuda {
+namespace {
+
+constexpr std::int64_t kMostTop = 64;  // the k of TOPK, which takes a turn over the row for each
+
+// "LINEAR layers.3.q: why", so that a reason can be read by itself.
+std::string titled(std::uint32_t code, const char* name, const char* reason) {
+  std::string title = plugin::op_name(code);
+  if (name != nullptr) title += std::string(" ") + name;
+  return title + ": " + reason;
+}
+
+// Ops with a `run` here.
+template <class Args>
+concept Runs = requires(const Call& call, const Args& args) {
+  run(call, args);
+};
+
+constexpr bool is_known(std::uint32_t code) { return code != BP_OP_FILL && code != BP_OP_CAST && code != BP_OP_COPY; }
+
+// What this device takes of an op, beyond what the SDK has checked.
+template <class Args>
+void check_device(const Args&) {}
+
+void check_matrix(const bp_matrix& matrix) {
+  const bp_type type = matrix.tensor.type;
+  if (!is_weight_type(type)) plugin::refuse(std::string("weights in ") + plugin::type_info(type).name);
+}
+void check_device(const bp_embed_args& args) { check_matrix(args.table); }
+void check_device(const bp_linear_args& args) { check_matrix(args.weight); }
+void check_device(const bp_attention_args& args) {
+  if (args.q.shape[2] > kMostHeadDim || args.out.shape[2] > kMostHeadDim) {
+    plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
+  }
+}
+void check_device(const bp_topk_args& args) {
+  if (args.ids.shape[1] > kMostTop) plugin::refuse("more than the " + std::to_string(kMostTop) + " largest");
+}
+
+// A product's kernel, and with it the order of its sums, goes by the number of tokens unless the user asked for more.
+bool is_batch_invariant(const Device& device, std::uint32_t code) {
+  return device.deterministic || (code != BP_OP_LINEAR && code != BP_OP_LINEAR_ADD);
+}
+
+}  // namespace
+
+void answer_query(const Device& device, const bp_op_query& query, bp_support& support) try {
+  plugin::Check planned(query.code, BP_TYPE_F32, false, true);
+  plugin::visit_args(query.code, query.smallest, [&](const auto& args) { check(planned, args); });
+  plugin::visit_args(query.code, query.largest, [&]<class Args>(const Args& args) {
+    check(planned, args);
+    if constexpr (Runs<Args>) {
+      if (!is_known(query.code)) plugin::refuse("no such op here");
+      check_device(args);
+      support.workspace_bytes = workspace_bytes(args);
+    } else {
+      plugin::refuse("no such op here");
+    }
+  });
+  support.features = plugin::features_of(query.code) & ~std::uint64_t{BP_FEATURE_KV_CANONICAL};
+  if ((query.features & ~support.features) != 0) {
+    plugin::refuse((query.features & BP_FEATURE_KV_CANONICAL) != 0
+                       ? "pages in the cache's own layout only"
+                       : "unknown features (bits " + std::to_string(query.features & ~support.features) + ")");
+  }
+  support.flags = BP_SUPPORT_CAPTURE_SAFE | BP_SUPPORT_DETERMINISTIC;
+  if (is_batch_invariant(device, query.code)) support.flags |= BP_SUPPORT_BATCH_INVARIANT;
+  support.activation_type = planned.must_cast ? bp_type{BP_TYPE_F32} : bp_type{BP_TYPE_NONE};
+  support.accumulator_type = BP_TYPE_F32;
+} catch (const plugin::Failure& failure) {
+  throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
+}
+
+void run_op(Stream& stream, const bp_op& op) try {
+  const Call call{stream, op};
+  plugin::Check running(op.code, BP_TYPE_F32, true, true);
+  plugin::visit_args(op.code, op.args, [&]<class Args>(const Args& args) {
+    check(running, args);
+    if constexpr (Runs<Args>) {
+      if (!is_known(op.code)) plugin::refuse("no such op here");
+      run(call, args);
+    } else {
+      plugin::refuse("no such op here");
+    }
+  });
+} catch (const plugin::Failure& failure) {
+  throw plugin::Failure(failure.status(), titled(op.code, op.name, failure.what()));
+}
+
+}  // namespace backplane::cuda

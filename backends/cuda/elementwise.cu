@@ -1,0 +1,59 @@
+#include "backends/cuda/common.cuh"
+
+namespace backplane::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+__device__ float activate(std::uint32_t kind, float x) {
+  switch (kind) {
+    case BP_ACT_GELU_ERF:
+      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case BP_ACT_GELU_TANH:
+      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case BP_ACT_SILU:
+      return x / (1.0f + expf(-x));
+    default:
+      return x < 0.0f ? 0.0f : x;  // keeps NaN
+  }
+}
+
+__device__ float apply(const ElementwiseCall& call, float a, const float* b, std::int64_t i) {
+  switch (call.op) {
+    case Elementwise::kAdd:
+      return a + call.value * cu::ld_global(b + i);
+    case Elementwise::kMul:
+      return call.value * a * cu::ld_global(b + i);
+    case Elementwise::kScale:
+      return call.value * a;
+    case Elementwise::kSoftcap:
+      return call.value * tanhf(a / call.value);
+    case Elementwise::kActivate:
+      return activate(call.kind, a);
+    default:
+      return activate(call.kind, a) * cu::ld_global(b + i);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(const ElementwiseCall call) {
+  const std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= call.columns) return;
+  const float* a = row_of(call.a, blockIdx.x);
+  const float* b = call.b.data != nullptr ? row_of(call.b, blockIdx.x) : nullptr;
+  cu::st_global(row_of(call.out, blockIdx.x) + i, apply(call, cu::ld_global(a + i), b, i));
+}
+
+}  // namespace
+
+cudaError_t probe_kernels() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, elementwise_kernel);
+}
+
+cudaError_t enqueue(cudaStream_t stream, const ElementwiseCall& call) {
+  if (call.rows == 0 || call.columns == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(call.rows), blocks_for(call.columns, kThreads));
+  return launch(stream, elementwise_kernel, grid, kThreads, 0, call);
+}
+
+}  // namespace backplane::cuda

@@ -1,0 +1,173 @@
+// What the host asks of the GPU: one struct and one function for each kind of launch. Pointers are the device's,
+// strides are bytes, activations are F32. Each function enqueues and returns at once; `tokens`, `rows` and `columns` of
+// 0 enqueue nothing.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "plugins/abi/backplane_plugin.h"
+
+namespace backplane::cuda {
+
+// Asks the driver for a kernel's code: fails where this build has none for the current GPU.
+cudaError_t probe_kernels();
+
+// The rows of a tensor, numbered in row-major order of all dimensions but the innermost.
+struct Rows {
+  std::byte* data = nullptr;
+  std::int64_t inner = 1, middle = 1;  // sizes of the second and third dimension from the right
+  std::int64_t inner_stride = 0, middle_stride = 0, outer_stride = 0;
+};
+
+// What a kernel found wrong with its input. It can't fail, so it says so here and leaves the element alone.
+enum Fault : int { kNoFault = 0, kIdFault = 1, kPageFault = 2, kSlotFault = 3, kIndexFault = 4 };
+
+// ---- elementwise.cu
+
+enum class Elementwise : int { kAdd, kMul, kScale, kSoftcap, kActivate, kGate };
+
+struct ElementwiseCall {
+  Elementwise op = Elementwise::kAdd;
+  std::uint32_t kind = 0;  // BP_ACT_*
+  float value = 1;         // alpha, the factor or the cap
+  Rows a, b, out;          // b: the second operand, or `up` of a gate
+  std::int64_t rows = 0, columns = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const ElementwiseCall& call);
+
+// ---- norm.cu: NORM, and ADD_NORM where `a` is given: x = a + alpha * b is stored to sum first.
+
+struct NormCall {
+  Rows x, out;
+  Rows a, b, sum;
+  float alpha = 1;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float eps = 0, unit_offset = 0;
+  bool layer = false;
+  std::int64_t rows = 0, columns = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const NormCall& call);
+
+// ---- linear.cu, linear_many.cu
+
+// A weight matrix as the file has it.
+struct Matrix {
+  bp_type type = BP_TYPE_NONE;
+  const std::byte* data = nullptr;
+  std::int64_t pitch = 0;  // from row to row
+  std::int64_t step = 0;   // from column to column: one element, unless floats are stored transposed
+  std::int64_t rows = 0, columns = 0;
+};
+
+struct LinearCall {
+  Matrix weight;
+  Rows x, out, residual;  // residual.data is null for LINEAR
+  const float* bias = nullptr;
+  float alpha = 1;
+  std::int64_t tokens = 0;
+  bool invariant = false;  // one order of sums for every number of tokens
+};
+cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
+
+struct EmbedCall {
+  Matrix table;
+  const std::int32_t* ids = nullptr;
+  Rows out;
+  std::int64_t tokens = 0;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call);
+
+// ---- select.cu
+
+// The k largest of each row. Ids and values are [R,k].
+struct TopkCall {
+  Rows x, ids, values;
+  std::int64_t rows = 0, columns = 0, k = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const TopkCall& call);
+
+struct GatherCall {
+  Rows x, out;
+  const std::int32_t* index = nullptr;
+  std::int64_t rows = 0, row_bytes = 0;  // of out
+  std::int64_t sources = 0;              // rows of x
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const GatherCall& call);
+
+struct AdvanceCall {
+  const std::int32_t* ids = nullptr;
+  const std::int32_t* target = nullptr;
+  std::int32_t* token = nullptr;
+  std::int64_t rows = 0, tokens = 0;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const AdvanceCall& call);
+
+// ---- rope.cu
+
+struct RopeCall {
+  Rows x;  // numbered by token, then head
+  const std::int32_t* pos = nullptr;
+  const std::int32_t* row = nullptr;
+  const double* inv_freq = nullptr;
+  std::int64_t inv_freq_stride = 0;
+  const double* scale = nullptr;
+  std::int64_t tables = 0;  // rows of inv_freq
+  std::int64_t tokens = 0, heads = 0;
+  std::int32_t n_dims = 0;
+  bool interleaved = false;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const RopeCall& call);
+
+// One layer's cache: pages of [Hk,S,D].
+struct CacheView {
+  bp_type type = BP_TYPE_NONE;
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  std::int64_t heads = 0, dim = 0, value_dim = 0, pages = 0, page_size = 0;
+};
+
+struct KvWriteCall {
+  CacheView cache;
+  Rows k, v;  // numbered by token, then head
+  const std::int64_t* slots = nullptr;
+  std::int64_t tokens = 0;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const KvWriteCall& call);
+
+// ---- attention.cu
+
+// Keys go by chunks that begin at multiples of kChunk, whoever asks; results of chunks are combined in their order.
+constexpr std::int64_t kChunk = 256;
+constexpr std::int64_t kMostHeadDim = 256;
+
+struct AttentionCall {
+  CacheView cache;
+  Rows q, out;  // numbered by token, then head
+  const float* sinks = nullptr;
+  const std::int32_t* q_start = nullptr;
+  const std::int32_t* pos = nullptr;
+  const std::int32_t* page_table = nullptr;  // of the group: [B,M]
+  std::int64_t max_pages = 0;
+  std::int64_t first_sequence = 0, last_sequence = 0;
+  std::int64_t max_q = 0;
+  std::int64_t chunks = 0;  // of the longest sequence
+  std::int64_t heads = 0;   // Hq
+  std::int64_t window = 0;
+  float scale = 1, softcap = 0;
+  // Where chunks are computed apart: [tokens of these sequences, Hq, chunks] of {largest, sum, out[Dv]}. Null: each
+  // query's chunks one after another.
+  float* partial = nullptr;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call);
+
+}  // namespace backplane::cuda

@@ -1,0 +1,219 @@
+// The ops that read no cache.
+#include "backends/cuda/ops.h"
+
+#include <string>
+
+namespace backplane::cuda {
+namespace {
+
+// One row for all of a's, whatever its dimensions, or a row for each.
+Rows second_operand(const bp_tensor& b, const bp_tensor& a) {
+  Rows rows = input(b, "b");
+  if (plugin::row_count(b) == 1 && plugin::row_count(a) != 1) {
+    rows.inner = rows.middle = 1;
+    rows.outer_stride = 0;
+  }
+  return rows;
+}
+
+ElementwiseCall elementwise(Elementwise op, const bp_tensor& x, const bp_tensor& out) {
+  ElementwiseCall kernel;
+  kernel.op = op;
+  kernel.a = input(x, "x");
+  kernel.out = output(out, "out");
+  kernel.rows = plugin::row_count(x);
+  kernel.columns = plugin::row_length(x);
+  return kernel;
+}
+
+}  // namespace
+
+Rows rows_at(const bp_tensor& tensor, void* data) {
+  Rows rows;
+  rows.data = static_cast<std::byte*>(data);
+  const std::uint32_t rank = tensor.rank;
+  if (rank >= 2) {
+    rows.inner = tensor.shape[rank - 2];
+    rows.inner_stride = tensor.stride[rank - 2];
+  }
+  if (rank >= 3) {
+    rows.middle = tensor.shape[rank - 3];
+    rows.middle_stride = tensor.stride[rank - 3];
+  }
+  if (rank >= 4) rows.outer_stride = tensor.stride[rank - 4];
+  return rows;
+}
+
+Matrix matrix_of(const bp_matrix& given, const char* name) {
+  const bp_tensor& tensor = given.tensor;
+  Matrix matrix;
+  matrix.type = tensor.type;
+  matrix.rows = tensor.shape[0];
+  matrix.columns = tensor.shape[1];
+  if (given.weight != nullptr) {
+    const Weight& weight = weight_of(given.weight);
+    plugin::require(weight.finished, "a weight before its finish");
+    if (static_cast<std::int64_t>(weight.rows) != matrix.rows ||
+        static_cast<std::int64_t>(weight.columns) != matrix.columns || weight.type != matrix.type) {
+      throw plugin::Failure(BP_INVALID, std::string(name) + ": the weight has another type or shape than its tensor");
+    }
+    matrix.data = weight.memory.data();
+    matrix.pitch = static_cast<std::int64_t>(weight.row_pitch);
+    matrix.step = plugin::type_info(weight.type).block_bytes;
+    return matrix;
+  }
+  matrix.pitch = tensor.stride[0];
+  matrix.step = tensor.stride[1];
+  const std::int64_t block = plugin::type_info(tensor.type).block_bytes;
+  if (plugin::is_quantized(tensor.type)) {
+    plugin::require(plugin::has_contiguous_rows(tensor), "blocks of a row have gaps");
+  } else {
+    plugin::require(matrix.step % block == 0, "a matrix is not aligned to its elements");
+  }
+  // What a kernel reads at once: halves everywhere, eight bytes of the blocks that are whole multiples of that.
+  const std::int64_t unit = !plugin::is_quantized(tensor.type) ? block : block % 8 == 0 ? 8 : 2;
+  if (plugin::is_empty(tensor)) return matrix;
+  matrix.data = plugin::data_of<const std::byte>(tensor);
+  plugin::require(reinterpret_cast<std::uintptr_t>(matrix.data) % static_cast<std::uintptr_t>(unit) == 0 &&
+                      (matrix.rows == 1 || matrix.pitch % unit == 0),
+                  "a matrix is not aligned to its blocks");
+  return matrix;
+}
+
+void run(const Call& call, const bp_embed_args& args) {
+  EmbedCall kernel;
+  kernel.table = matrix_of(args.table, "table");
+  kernel.ids = vector_of<const std::int32_t>(args.ids, "ids");
+  kernel.out = output(args.out, "out");
+  kernel.tokens = args.ids.shape[0];
+  kernel.fault = call.stream.fault;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_linear_args& args) {
+  LinearCall kernel;
+  kernel.weight = matrix_of(args.weight, "weight");
+  kernel.x = input(args.x, "x");
+  kernel.out = output(args.out, "out");
+  kernel.bias = vector_of<const float>(args.bias, "bias");
+  if (call.op.code == BP_OP_LINEAR_ADD) {
+    kernel.residual = input(args.residual, "residual");
+    kernel.alpha = static_cast<float>(args.alpha);
+  }
+  kernel.tokens = args.x.shape[0];
+  kernel.invariant = call.stream.device.deterministic;
+  launch(call, kernel);
+}
+
+namespace {
+
+NormCall norm_call(const bp_norm_args& args) {
+  NormCall kernel;
+  kernel.x = input(args.x, "x");
+  kernel.out = output(args.out, "out");
+  kernel.weight = vector_of<const float>(args.weight, "weight");
+  kernel.bias = vector_of<const float>(args.bias, "bias");
+  kernel.eps = static_cast<float>(args.eps);
+  kernel.unit_offset = static_cast<float>(args.unit_offset);
+  kernel.layer = args.kind == BP_NORM_LAYER;
+  kernel.rows = plugin::row_count(args.x);
+  kernel.columns = plugin::row_length(args.x);
+  return kernel;
+}
+
+}  // namespace
+
+void run(const Call& call, const bp_norm_args& args) { launch(call, norm_call(args)); }
+
+void run(const Call& call, const bp_add_norm_args& args) {
+  NormCall kernel = norm_call(plugin::norm_of(args));
+  kernel.a = input(args.a, "a");
+  kernel.b = second_operand(args.b, args.a);
+  kernel.sum = output(args.sum, "sum");
+  kernel.alpha = static_cast<float>(args.alpha);
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_rope_args& args) {
+  RopeCall kernel;
+  kernel.x = output(args.x, "x");
+  kernel.pos = vector_of<const std::int32_t>(args.pos, "pos");
+  kernel.row = vector_of<const std::int32_t>(args.row, "row");
+  kernel.inv_freq = rows_of<const double>(args.inv_freq, "inv_freq").data == nullptr
+                        ? nullptr
+                        : plugin::View<const double>(args.inv_freq, "inv_freq").data();
+  kernel.inv_freq_stride = args.inv_freq.stride[0];
+  kernel.scale = vector_of<const double>(args.scale, "scale");
+  kernel.tables = args.inv_freq.shape[0];
+  kernel.tokens = args.x.shape[0];
+  kernel.heads = args.x.shape[1];
+  kernel.n_dims = static_cast<std::int32_t>(args.n_dims);
+  kernel.interleaved = args.interleaved != 0;
+  kernel.fault = call.stream.fault;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_activation_args& args) {
+  ElementwiseCall kernel = elementwise(Elementwise::kActivate, args.x, args.out);
+  kernel.kind = args.kind;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_glu_args& args) {
+  ElementwiseCall kernel = elementwise(Elementwise::kGate, args.gate, args.out);
+  kernel.b = input(args.up, "up");
+  kernel.kind = args.kind;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_binary_args& args) {
+  const Elementwise op = call.op.code == BP_OP_ADD ? Elementwise::kAdd : Elementwise::kMul;
+  ElementwiseCall kernel = elementwise(op, args.a, args.out);
+  kernel.b = second_operand(args.b, args.a);
+  kernel.value = static_cast<float>(args.alpha);
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_scalar_args& args) {
+  const Elementwise op = call.op.code == BP_OP_SCALE ? Elementwise::kScale : Elementwise::kSoftcap;
+  ElementwiseCall kernel = elementwise(op, args.x, args.out);
+  kernel.value = static_cast<float>(args.value);
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_gather_args& args) {
+  GatherCall kernel;
+  kernel.x = rows_of<const std::byte>(args.x, "x");
+  kernel.out = rows_of<std::byte>(args.out, "out");
+  kernel.index = vector_of<const std::int32_t>(args.index, "index");
+  kernel.rows = args.index.shape[0];
+  kernel.row_bytes = static_cast<std::int64_t>(
+      plugin::row_bytes(args.out.type, static_cast<std::uint64_t>(args.out.shape[1])).value_or(0));
+  kernel.sources = args.x.shape[0];
+  kernel.fault = call.stream.fault;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_topk_args& args) {
+  TopkCall kernel;
+  kernel.x = input(args.x, "x");
+  kernel.ids = rows_of<std::int32_t>(args.ids, "ids");
+  kernel.values = output(args.values, "values");
+  kernel.rows = args.x.shape[0];
+  kernel.columns = args.x.shape[1];
+  kernel.k = args.ids.shape[1];
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_advance_args& args) {
+  AdvanceCall kernel;
+  kernel.ids = vector_of<const std::int32_t>(args.ids, "ids");
+  kernel.target = vector_of<const std::int32_t>(args.target, "target");
+  kernel.token = vector_of<std::int32_t>(args.token, "token");
+  kernel.rows = args.ids.shape[0];
+  kernel.tokens = args.token.shape[0];
+  kernel.fault = call.stream.fault;
+  launch(call, kernel);
+}
+
+}  // namespace backplane::cuda

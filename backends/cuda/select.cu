@@ -1,0 +1,106 @@
+// Choosing among logits, and moving rows by number.
+#include "backends/cuda/common.cuh"
+
+namespace backplane::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+struct Candidate {
+  float value;
+  std::int64_t index;  // -1: none
+};
+
+// Larger first, of equal ones the lowest index; NaN counts as smaller than all.
+__device__ __forceinline__ bool precedes(const Candidate& a, const Candidate& b) {
+  if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
+  const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+  if (a_nan != b_nan) return b_nan;
+  if (!a_nan && a.value != b.value) return a.value > b.value;
+  return a.index < b.index;
+}
+
+__device__ __forceinline__ Candidate warp_first(Candidate own) {
+  for (int step = 16; step > 0; step /= 2) {
+    const Candidate other{__shfl_xor_sync(0xffffffffu, own.value, step), __shfl_xor_sync(0xffffffffu, own.index, step)};
+    if (precedes(other, own)) own = other;
+  }
+  return own;
+}
+
+// One block a row; each turn finds the first of those that follow what the turn before has found.
+__global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
+  CU_SHARED(Candidate, room, [kThreads / 32]);
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const float* x = row_of(call.x, blockIdx.x);
+  Candidate last{0.0f, -1};
+  for (std::int64_t k = 0; k < call.k; ++k) {
+    Candidate best{0.0f, -1};
+    for (std::int64_t i = threadIdx.x; i < call.columns; i += kThreads) {
+      const Candidate other{cu::ld_global(x + i), i};
+      if ((k == 0 || precedes(last, other)) && precedes(other, best)) best = other;
+    }
+    best = warp_first(best);
+    __syncthreads();
+    if (lane == 0) room[warp] = best;
+    __syncthreads();
+    last = warp_first(lane < kThreads / 32 ? room[lane] : Candidate{0.0f, -1});
+    if (threadIdx.x == 0) {
+      cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, static_cast<std::int32_t>(last.index));
+      cu::st_global(row_of(call.values, blockIdx.x) + k, last.value);
+    }
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads) gather_kernel(const GatherCall call) {
+  const std::int64_t source = cu::ld_global(call.index + blockIdx.x);
+  if (source < 0 || source >= call.sources) {
+    if (threadIdx.x == 0) report(call.fault, kIndexFault);
+    return;
+  }
+  const T* from = row_of<T>(call.x, source);
+  T* to = row_of<T>(call.out, blockIdx.x);
+  for (std::int64_t i = threadIdx.x; i < call.row_bytes / static_cast<std::int64_t>(sizeof(T)); i += kThreads) {
+    cu::st_global(to + i, cu::ld_global(from + i));
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) advance_kernel(const AdvanceCall call) {
+  const std::int64_t row = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row >= call.rows) return;
+  const std::int32_t target = cu::ld_global(call.target + row);
+  if (target < 0) return;
+  if (target >= call.tokens) return report(call.fault, kIndexFault);
+  cu::st_global(call.token + target, cu::ld_global(call.ids + row));
+}
+
+bool is_aligned(const Rows& rows, std::uint64_t bytes) {
+  const auto number = [](std::int64_t stride) { return static_cast<std::uint64_t>(stride); };
+  return (reinterpret_cast<std::uintptr_t>(rows.data) | number(rows.inner_stride) | number(rows.middle_stride) |
+          number(rows.outer_stride)) %
+             bytes ==
+         0;
+}
+
+}  // namespace
+
+cudaError_t enqueue(cudaStream_t stream, const TopkCall& call) {
+  if (call.rows == 0 || call.k == 0) return cudaSuccess;
+  return launch(stream, topk_kernel, dim3(static_cast<unsigned>(call.rows)), kThreads, 0, call);
+}
+
+cudaError_t enqueue(cudaStream_t stream, const GatherCall& call) {
+  if (call.rows == 0 || call.row_bytes == 0) return cudaSuccess;
+  const dim3 grid(static_cast<unsigned>(call.rows));
+  const bool words = call.row_bytes % 4 == 0 && is_aligned(call.x, 4) && is_aligned(call.out, 4);
+  return words ? launch(stream, gather_kernel<std::uint32_t>, grid, kThreads, 0, call)
+               : launch(stream, gather_kernel<std::uint8_t>, grid, kThreads, 0, call);
+}
+
+cudaError_t enqueue(cudaStream_t stream, const AdvanceCall& call) {
+  if (call.rows == 0) return cudaSuccess;
+  return launch(stream, advance_kernel, dim3(blocks_for(call.rows, kThreads)), kThreads, 0, call);
+}
+
+}  // namespace backplane::cuda
