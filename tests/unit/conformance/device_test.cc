@@ -61,6 +61,17 @@ TEST(Conformance, OnednnRefusesOptionsItHasNot) {
   EXPECT_FALSE(opens("onednn:0", "color=red"));
 }
 
+// ---- The CUDA backend on an emulated GPU
+
+TEST(Conformance, CudaEmulated) {
+  if (!opens("cuda_emulated:0", {})) GTEST_SKIP() << "not built";
+#ifdef __SANITIZE_THREAD__  // which follows every emulated thread by itself: all of it would take an hour
+  expect_sound(run("cuda_emulated:0", "NORM/"), 20);
+#else
+  expect_sound(run("cuda_emulated:0"), 1180);
+#endif
+}
+
 TEST(Conformance, DeclaredRoundingOfActivationsIsAllowedFor) { expect_sound(run("faulty:0", "LINEAR/", "q8=1"), 100); }
 
 TEST(Conformance, OtherSeedsGiveOtherInputs) {

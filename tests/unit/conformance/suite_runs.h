@@ -15,7 +15,9 @@ namespace backplane::conformance_test {
 
 inline const plugins::Registry& registry() {
   static const plugins::Registry instance(
-      {{}, "", {BACKPLANE_PLUGIN_OUTPUT_DIR, TEST_PLUGINS "/faulty", TEST_PLUGINS "/opaque"}});
+      {{},
+       "",
+       {BACKPLANE_PLUGIN_OUTPUT_DIR, TEST_PLUGINS "/faulty", TEST_PLUGINS "/opaque", TEST_PLUGINS "/cuda_emulated"}});
   return instance;
 }
 
