@@ -29,6 +29,7 @@ void BlockRunner::note(Access access, const void* address, std::size_t bytes, co
 }
 
 void note_access(Access access, const void* address, std::size_t bytes, std::source_location where) {
+  if (!BlockRunner::running_here()) return;  // the host called a function that kernels share with it
   BlockRunner::current().note(access, address, bytes, where);
 }
 void note_load(const void* address, std::size_t bytes, std::source_location where) {

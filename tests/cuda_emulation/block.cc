@@ -37,6 +37,7 @@ BlockRunner::~BlockRunner() {
 }
 
 BlockRunner& BlockRunner::current() { return *current_runner; }
+bool BlockRunner::running_here() { return current_runner != nullptr; }
 
 std::string BlockRunner::run(const Launch& launch, unsigned block, const Config& config) {
   launch_ = &launch;

@@ -75,6 +75,7 @@ class BlockRunner {
 
   /// The runner of the calling host thread, which must be running a block.
   static BlockRunner& current();
+  static bool running_here();
 
   // What the device functions do, called on a CUDA thread.
   Thread& thread() { return *running_; }

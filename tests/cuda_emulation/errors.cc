@@ -64,6 +64,10 @@ bool& in_host_function() { return host_function; }
 Call::Call(const char* name, InCapture rule, int device) : device_(device) {
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
+  if (shared.devices.empty()) {
+    status_ = cudaErrorNoDevice;
+    return;
+  }
   if (current_device() >= shared.config.devices) current_device() = 0;  // chosen before configure() took it away
   if (device_ < 0) device_ = current_device();
   ++shared.calls_by_name[name];
@@ -93,7 +97,8 @@ void lose(int device, cudaError_t error) {
 cudaError_t lost(int device) {
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
-  return shared.devices[static_cast<std::size_t>(device)].lost;
+  const auto place = static_cast<std::size_t>(device);
+  return place < shared.devices.size() ? shared.devices[place].lost : cudaSuccess;
 }
 
 }  // namespace cuda_emulation

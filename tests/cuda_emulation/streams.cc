@@ -40,6 +40,7 @@ std::shared_ptr<CUstream_st> find_stream(cudaStream_t handle) {
   State& shared = state();
   const std::lock_guard lock(shared.mutex);
   if (handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread) {
+    if (shared.devices.empty()) return nullptr;
     if (current_device() >= shared.config.devices) current_device() = 0;
     return shared.devices[static_cast<std::size_t>(current_device())].null_stream;
   }

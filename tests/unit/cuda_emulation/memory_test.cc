@@ -77,6 +77,29 @@ TEST_F(Memory, PointersAreKnown) {
   EXPECT_EQ(cudaHostUnregister(host.data()), cudaErrorHostMemoryNotRegistered);
 }
 
+TEST_F(Memory, RowsAreCopiedByTheirPitches) {
+  const std::vector<float> host{1, 2, 0, 3, 4, 0};
+  const DeviceArray<float> array(4);
+  const std::size_t pitch = 3 * sizeof(float), width = 2 * sizeof(float);
+  ASSERT_EQ(cudaMemcpy2DAsync(array.get(), width, host.data(), pitch, width, 2, cudaMemcpyHostToDevice, nullptr),
+            cudaSuccess);
+  EXPECT_EQ(array.values(), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(cudaMemcpy2DAsync(array.get(), width, host.data(), 4, width, 2, cudaMemcpyHostToDevice, nullptr),
+            cudaErrorInvalidValue);
+}
+
+TEST_F(Memory, OfAStreamIsFreedInItsOrder) {
+  float* memory = nullptr;
+  ASSERT_EQ(cudaMallocAsync(&memory, 32 * sizeof(float), nullptr), cudaSuccess);
+  ASSERT_EQ(launch(1, 32, fill_value, memory, 1.0f), cudaSuccess);
+  ASSERT_EQ(cudaFreeAsync(memory, nullptr), cudaSuccess);
+  std::size_t before = 0, after = 0, total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
+  EXPECT_EQ(after - before, 32 * sizeof(float));
+}
+
 TEST_F(Memory, LaunchesAreCheckedAgainstTheDevice) {
   const DeviceArray<float> out(32);
   EXPECT_EQ(launch(1, 1025, fill_value, out.get(), 1.0f), cudaErrorInvalidConfiguration);
@@ -90,6 +113,21 @@ TEST_F(Memory, LaunchesAreCheckedAgainstTheDevice) {
   EXPECT_EQ(cudaLaunchKernelEx(&config, fill_value, out.get(), 1.0f), cudaSuccess);
   EXPECT_EQ(cudaFuncSetAttribute(fill_value, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20),
             cudaErrorInvalidValue);
+}
+
+TEST_F(Memory, LaunchesThatCannotRunAreRefused) {
+  const DeviceArray<float> out(32);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = dim3(1);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  EXPECT_EQ(cudaLaunchKernelEx(&config, fill_value, out.get(), 1.0f), cudaErrorNotSupported);
+  void* none[] = {nullptr};  // and of what types?
+  const auto* untyped = reinterpret_cast<const void*>(fill_value);
+  EXPECT_EQ(cudaLaunchKernel(untyped, dim3(1), dim3(1), none, 0, nullptr), cudaErrorInvalidDeviceFunction);
 }
 
 TEST_F(Memory, DevicesHaveTheirOwn) {
