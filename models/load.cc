@@ -152,7 +152,6 @@ std::uint32_t common_page_size(const device::Devices& devices) {
               "choose other devices");
 }
 
-
 void check_kv_type(DType type, const DecoderSpec& spec) {
   if (type != DType::kQ8_0 && !is_float(type)) {
     throw Error(ErrorCode::kUsage, fmt::format("KV type {} is not supported", dtype_name(type)), "--kv-type",
