@@ -19,6 +19,7 @@ __device__ __forceinline__ void load_keys(const AttentionCall& call, const std::
                                           std::int64_t last, float* to, int line) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const CacheView& cache = call.cache;
+#pragma unroll 1
   for (int key = warp; key < kKeys; key += kWarps) {
     const std::int64_t position = begin + key;
     const T* from = nullptr;
@@ -52,6 +53,7 @@ struct Room {
 
 __device__ __forceinline__ float score(const AttentionCall& call, const float* q, const float* key) {
   float dot = 0.0f;
+#pragma unroll 4
   for (int d = 0; d < call.cache.dim; ++d) dot = fmaf(cu::ld_shared(q + d), cu::ld_shared(key + d), dot);
   dot *= call.scale;
   return call.softcap > 0.0f ? call.softcap * tanhf(dot / call.softcap) : dot;
@@ -82,6 +84,7 @@ template <int kParts>
 __device__ __forceinline__ void add_values(const AttentionCall& call, const Room& room, int slot,
                                            Softmax<kParts>& part) {
   const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 2
   for (int key = 0; key < kKeys; ++key) {
     const float weight = cu::ld_shared(room.weights + slot * kKeys + key);
     if (weight == 0.0f) continue;
@@ -134,11 +137,13 @@ __device__ __forceinline__ void do_chunk(const AttentionCall& call, const Room& 
     __syncthreads();
     load_keys<T>(call, call.cache.k, call.cache.dim, block.table, begin, block.first, block.last, room.keys, room.line);
     __syncthreads();
+#pragma unroll
     for (int i = 0; i < kOwn; ++i) weigh(call, room, slot + i, rows[i], begin, parts[i]);
     __syncthreads();
     load_keys<T>(call, call.cache.v, call.cache.value_dim, block.table, begin, block.first, block.last, room.keys,
                  room.line);
     __syncthreads();
+#pragma unroll
     for (int i = 0; i < kOwn; ++i) add_values(call, room, slot + i, parts[i]);
   }
 }

@@ -60,8 +60,8 @@ __device__ __forceinline__ Keys keys_of(const AttentionCall& call, std::int64_t 
 
 // A row of this block.
 struct Row {
-  std::int64_t token = -1, head = 0;  // -1: there is none
-  std::int64_t first = 0, last = -1;  // keys
+  std::int32_t token = -1, head = 0;  // -1: there is none
+  std::int32_t first = 0, last = -1;  // keys
 };
 
 __device__ __forceinline__ Row find_row(const AttentionCall& call, std::int64_t start, std::int64_t tokens,
@@ -71,10 +71,10 @@ __device__ __forceinline__ Row find_row(const AttentionCall& call, std::int64_t 
   if (number >= tokens * group) return row;
   const Keys keys = keys_of(call, start + number / group);
   if (keys.last < 0) return row;
-  row.token = start + number / group;
-  row.head = std::int64_t{blockIdx.y} * group + number % group;
-  row.first = keys.first;
-  row.last = keys.last;
+  row.token = static_cast<std::int32_t>(start + number / group);
+  row.head = static_cast<std::int32_t>(blockIdx.y * group + number % group);
+  row.first = static_cast<std::int32_t>(keys.first);
+  row.last = static_cast<std::int32_t>(keys.last);
   return row;
 }
 
