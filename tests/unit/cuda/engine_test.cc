@@ -1,0 +1,38 @@
+// Whole models on the emulated GPU, with nothing left to another device: the reference's tokens.
+#include "plugins/host/host_table.h"
+#include "tests/support/temp_folder.h"
+#include "tests/unit/cuda/emulated.h"
+#include "tests/unit/reuse/answers.h"
+
+namespace backplane {
+namespace {
+
+class CudaEngine : public testing::TestWithParam<test::TinyType> {};
+
+TEST_P(CudaEngine, ChoosesTheTokensOfTheReference) {
+  test::TempFolder folder;
+  const auto path = test::write_tiny_llama(folder, {.type = GetParam(), .head_dim = 32, .context = 96});
+  const auto tokens = [&](const std::shared_ptr<device::Device>& on) {
+    models::LoadOptions options;
+    options.context = 96;
+    options.max_sequences = 3;
+    options.max_step_tokens = 32;
+    options.executor.policy = device::FallbackPolicy::kDeny;
+    const auto model = models::load(models::ModelFile(path), on, test::open_device("cpu:f32"), options);
+    engine::Engine engine(*model, {.max_sequences = 3, .token_budget = 24});
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      engine::Request asked = request(test::tokens_of(5 + 9 * i, i), 10, i);
+      asked.sampling.temperature = 0;
+      engine.submit(asked);
+    }
+    std::vector<Ids> chosen;
+    for (const auto& [id, answer] : run_to_end(engine)) chosen.push_back(answer.ids);
+    return chosen;
+  };
+  EXPECT_EQ(tokens(test::open_emulated()), tokens(test::open_device("cpu:f32")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CudaEngine, testing::Values(test::TinyType::kF32, test::TinyType::kQ8_0));
+
+}  // namespace
+}  // namespace backplane
