@@ -101,7 +101,7 @@ void drop_long(std::vector<Case>& cases, std::vector<bench::Skipped>& skipped, s
   });
   if (cases.empty()) {
     throw Error(ErrorCode::kCapacity, "nothing can be measured", skipped.front().reason,
-                "use smaller numbers for --prefill, --decode, --depth and --batch-tokens");
+                "use smaller numbers for --prefill, --decode, --depth, --batch, --batch-tokens and --batch-depth");
   }
 }
 
@@ -112,6 +112,7 @@ models::LoadOptions room_for(const std::vector<Case>& cases) {
   for (const Case& each : cases) {
     load.context = std::max(load.context, each.length());
     load.max_sequences = std::max(load.max_sequences, each.batch);
+    load.max_step_tokens = std::max(load.max_step_tokens, each.batch);  // a token of each in one step
     load.kv_tokens = std::max(load.kv_tokens, each.batch * (each.length() + kPage));
   }
   return load;

@@ -83,7 +83,8 @@ void add_options(Command& command, DeviceOptions& options) {
                  "CPU threads (default: one for each processor, or fewer where a trial showed that to be faster)");
   command.option("-c,--ctx", options.context, "TOKENS",
                  "Tokens of context to make room for (default: what the request needs, at most the model's own)");
-  command.option("--kv-type", options.kv_type, "TYPE", "Type of the KV cache: f16, bf16, f32, f64, q8_0");
+  command.option("--kv-type", options.kv_type, "TYPE",
+                 "Type of the KV cache: f16, bf16, f32, f64, q8_0; default that of the activations");
   add_options(command, options.plugins);
   command.flag(
       "--no-tune", options.no_tune,

@@ -62,11 +62,16 @@ std::vector<Entry> Store::read(bool warn) const {
   std::error_code error;
   if (!std::filesystem::exists(file_, error)) return {};
   const auto damaged = [&] {
-    if (warn) log(LogLevel::kWarning, kComponent, "{} is damaged: it is ignored, and written anew", file_.string());
+    if (warn)
+      log(LogLevel::kWarning, kComponent, "{} is damaged: it is ignored until a trial writes it anew", file_.string());
     return std::vector<Entry>();
   };
   if (std::filesystem::file_size(file_, error) > kMostBytes || error) return damaged();
   std::ifstream stream(file_, std::ios::binary);
+  if (!stream) {
+    if (warn) log(LogLevel::kWarning, kComponent, "{} can't be read: it is ignored", file_.string());
+    return {};
+  }
   const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto list = json.is_object() ? json.find("entries") : json.end();

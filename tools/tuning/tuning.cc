@@ -54,7 +54,8 @@ Tried try_settings(Trial& trial) {
 
 // "2 threads, kernels=X"
 std::string text_of(const Setting& setting) {
-  std::string text = setting.threads != 0 ? fmt::format("{} threads", setting.threads) : "";
+  std::string text =
+      setting.threads != 0 ? fmt::format("{} thread{}", setting.threads, setting.threads == 1 ? "" : "s") : "";
   if (!setting.options.empty()) text += (text.empty() ? "" : ", ") + setting.options;
   return text.empty() ? "the default" : text;
 }
