@@ -196,17 +196,27 @@ void Service::expire() {
 void Service::step() {
   const auto start = ServiceClock::now();
   const std::uint64_t before = engine_.steps().steps_run();
-  try {
-    for (Event& event : engine_.step()) deliver(std::move(event));
-  } catch (const std::exception& failure) {  // a bug of ours; the program goes on, and so can later requests
+  const auto fail_all = [this](const std::exception& failure) {  // a bug of ours; the program and later requests go on
     log(LogLevel::kError, "engine", "a step failed: {}", failure.what());
     for (auto& [engine_id, entry] : entries_) {
       entry.failure.emplace(ErrorCode::kInternal, failure.what());
       engine_.cancel(engine_id);
     }
+  };
+  std::vector<Event> events;
+  try {
+    events = engine_.step();
+  } catch (const std::exception& failure) {
+    fail_all(failure);
   }
+  // Before events are given: whoever has the last one may ask at once what its step counted.
   const std::chrono::duration<double> took = ServiceClock::now() - start;
   update_stats(took.count(), engine_.steps().steps_run() - before);
+  try {
+    for (Event& event : events) deliver(std::move(event));
+  } catch (const std::exception& failure) {
+    fail_all(failure);
+  }
 }
 
 void Service::deliver(Event event) {

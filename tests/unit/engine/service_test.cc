@@ -59,6 +59,16 @@ TEST(Service, GivesEachThreadItsOwnTokens) {
   EXPECT_TRUE(service.between_steps([](Engine& engine) { return engine.idle(); }));
 }
 
+TEST(Service, CountsAStepBeforeItGivesItsEvents) {
+  FakeModel model;
+  Service service(model);
+  std::promise<std::uint64_t> steps;
+  service.submit(greedy(3, 1, 4), [&](const Event& event) {
+    if (event.finish != FinishReason::kNone) steps.set_value(service.stats().steps);
+  });
+  EXPECT_EQ(steps.get_future().get(), 4u);
+}
+
 TEST(Service, CancelsAStreamThatIsDropped) {
   FakeModel model({.max_context = 4000, .pages = {2000}});
   Service service(model);

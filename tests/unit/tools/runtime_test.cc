@@ -44,7 +44,7 @@ TEST(DeviceOptions, ReadTypesAndPolicies) {
   options.fallback = "deny";
   EXPECT_EQ(options.kv(), DType::kBF16);
   EXPECT_EQ(options.policy(), device::FallbackPolicy::kDeny);
-  for (const char* bad : {"q8_0", "i32", "x", "f16 "}) {
+  for (const char* bad : {"q4_0", "i32", "x", "f16 "}) {
     options.kv_type = bad;
     EXPECT_ERROR(options.kv(), ErrorCode::kUsage, "--kv-type");
   }
