@@ -44,7 +44,7 @@ TEST_F(Tuning, IsRememberedAndChangesNoText) {
   entries["entries"][0]["why"] = "a test said so";
   std::ofstream(file_) << entries.dump();
   const ProgramRun second = run();
-  EXPECT_EQ(setting(second).find("1 threads"), 0u) << setting(second);
+  EXPECT_EQ(setting(second).find("1 thread ("), 0u) << setting(second);
   EXPECT_NE(setting(second).find("remembered: a test said so"), std::string::npos) << setting(second);
   EXPECT_EQ(second.out, first.out);
 }
