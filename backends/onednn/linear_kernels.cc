@@ -227,7 +227,7 @@ void multiply_expanded_pair(const std::uint8_t* pair, const QuantizedRows& x, st
   unrolled<kTokens>([&](auto t) HWY_ATTR { store_pair(sums[t], tile + (first + t) * kLanes, tokens); });
 }
 
-// kCount tokens at most: calls f.template operator()<count>().
+// kCount tokens at most: calls f with their number as a constant.
 template <int kCount, class Function>
 HWY_INLINE void with_count(std::int64_t count, Function&& f) {
   if constexpr (kCount > 0) {
