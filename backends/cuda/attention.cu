@@ -148,7 +148,7 @@ __device__ __forceinline__ void do_chunk(const AttentionCall& call, const Room& 
   }
 }
 
-template <class T, int kParts>
+template <class A, class T, int kParts>
 __global__ void __launch_bounds__(kThreads) attention_kernel(const AttentionCall call) {
   constexpr int kOwn = kRowsPerWarp<kParts>, kRows = kRowsPerBlock<kParts>;
   CU_DYN_SHARED(float, shared);
@@ -171,9 +171,9 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const AttentionCall
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     rows[i] = find_row(call, block.start, block.tokens, block.first_row + warp * kOwn + i);
-    const float* q = rows[i].token >= 0 ? row_of(call.q, rows[i].token * call.heads + rows[i].head) : nullptr;
+    const A* q = rows[i].token >= 0 ? row_of<A>(call.q, rows[i].token * call.heads + rows[i].head) : nullptr;
     for (int d = lane; d < cache.dim; d += 32) {
-      cu::st_shared(room.q + (warp * kOwn + i) * cache.dim + d, q != nullptr ? cu::ld_global(q + d) : 0.0f);
+      cu::st_shared(room.q + (warp * kOwn + i) * cache.dim + d, q != nullptr ? to_float(cu::ld_global(q + d)) : 0.0f);
     }
   }
 
@@ -194,12 +194,12 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const AttentionCall
   if (call.partial != nullptr) return;
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
-    if (rows[i].token >= 0) finish(call, all[i], rows[i].token, rows[i].head, lane);
+    if (rows[i].token >= 0) finish<A>(call, all[i], rows[i].token, rows[i].head, lane);
   }
 }
 
 // Combines the chunks of a row, a warp each.
-template <int kParts>
+template <class A, int kParts>
 __global__ void __launch_bounds__(kThreads) combine_kernel(const AttentionCall call) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const std::int64_t number = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -220,10 +220,10 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const AttentionCall c
     }
     all.combine(part);
   }
-  finish(call, all, token, head, lane);
+  finish<A>(call, all, token, head, lane);
 }
 
-template <class T, int kParts>
+template <class A, class T, int kParts>
 cudaError_t launch_attention(cudaStream_t stream, const AttentionCall& call) {
   const CacheView& cache = call.cache;
   const std::int64_t sequences = call.last_sequence - call.first_sequence, group = call.heads / cache.heads;
@@ -232,21 +232,21 @@ cudaError_t launch_attention(cudaStream_t stream, const AttentionCall& call) {
   const auto bytes = static_cast<std::size_t>(kRows * cache.dim + kKeys * line + kRows * kKeys) * sizeof(float);
   const dim3 grid(static_cast<unsigned>(sequences) * blocks_for(call.max_q * group, kRows),
                   static_cast<unsigned>(cache.heads), call.partial != nullptr ? static_cast<unsigned>(call.chunks) : 1);
-  const cudaError_t error = launch(stream, attention_kernel<T, kParts>, grid, kThreads, bytes, call);
+  const cudaError_t error = launch(stream, attention_kernel<A, T, kParts>, grid, kThreads, bytes, call);
   if (error != cudaSuccess || call.partial == nullptr) return error;
   const unsigned blocks = blocks_for(sequences * call.max_q * call.heads, kWarps);
-  return launch(stream, combine_kernel<kParts>, dim3(blocks), kThreads, 0, call);
+  return launch(stream, combine_kernel<A, kParts>, dim3(blocks), kThreads, 0, call);
 }
 
-template <int kParts>
+template <class A, int kParts>
 cudaError_t launch_typed(cudaStream_t stream, const AttentionCall& call) {
   switch (call.cache.type) {
     case BP_TYPE_F32:
-      return launch_attention<float, kParts>(stream, call);
+      return launch_attention<A, float, kParts>(stream, call);
     case BP_TYPE_F16:
-      return launch_attention<__half, kParts>(stream, call);
+      return launch_attention<A, __half, kParts>(stream, call);
     default:
-      return launch_attention<__nv_bfloat16, kParts>(stream, call);
+      return launch_attention<A, __nv_bfloat16, kParts>(stream, call);
   }
 }
 
@@ -255,7 +255,9 @@ cudaError_t launch_typed(cudaStream_t stream, const AttentionCall& call) {
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call) {
   if (call.first_sequence == call.last_sequence || call.max_q == 0 || call.heads == 0) return cudaSuccess;
   const bool small = call.cache.dim <= 128 && call.cache.value_dim <= 128;
-  return small ? launch_typed<4>(stream, call) : launch_typed<8>(stream, call);
+  return visit_activation(call.activation, [&]<class A>() {
+    return small ? launch_typed<A, 4>(stream, call) : launch_typed<A, 8>(stream, call);
+  });
 }
 
 }  // namespace backplane::cuda

@@ -26,7 +26,7 @@ struct Softmax {
 };
 
 // The last step of a row: the sink's share, and the division.
-template <int kParts>
+template <class A, int kParts>
 __device__ __forceinline__ void finish(const AttentionCall& call, Softmax<kParts>& all, std::int64_t token,
                                        std::int64_t head, int lane) {
   if (call.sinks != nullptr) {
@@ -36,11 +36,11 @@ __device__ __forceinline__ void finish(const AttentionCall& call, Softmax<kParts
 #pragma unroll
     for (int i = 0; i < kParts; ++i) all.out[i] *= own;
   }
-  float* out = row_of(call.out, token * call.heads + head);
+  A* out = row_of<A>(call.out, token * call.heads + head);
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int d = lane + 32 * i;
-    if (d < call.cache.value_dim) cu::st_global(out + d, all.out[i] / all.sum);
+    if (d < call.cache.value_dim) cu::st_global(out + d, from_float<A>(all.out[i] / all.sum));
   }
 }
 

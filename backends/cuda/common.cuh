@@ -74,4 +74,11 @@ __device__ __forceinline__ T from_float(float value) {
   }
 }
 
+// Calls `visit` with the C++ type of the activations as its template argument.
+template <class Visit>
+cudaError_t visit_activation(bp_type type, Visit&& visit) {
+  if (type == BP_TYPE_BF16) return visit.template operator()<__nv_bfloat16>();
+  return visit.template operator()<float>();
+}
+
 }  // namespace backplane::cuda

@@ -6,7 +6,8 @@
 
 namespace backplane::cuda {
 
-Device::Device(std::uint32_t index, bool is_deterministic) : number(index), deterministic(is_deterministic) {
+Device::Device(std::uint32_t index, bool is_deterministic, bp_type activations)
+    : number(index), deterministic(is_deterministic), activation(activations) {
   use();
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, static_cast<int>(index)),
         "cudaDeviceGetAttribute");

@@ -18,7 +18,7 @@ namespace backplane::cuda {
 class Device {
  public:
   // Throws BP_UNAVAILABLE for a GPU that can't run these kernels.
-  Device(std::uint32_t number, bool deterministic);
+  Device(std::uint32_t number, bool deterministic, bp_type activation);
 
   // Makes this GPU the calling thread's, which the runtime wants before most calls. Throws BP_DEVICE_LOST once the
   // device is.
@@ -39,6 +39,7 @@ class Device {
 
   const std::uint32_t number;
   const bool deterministic;  // results don't depend on a step's other tokens, at the cost of speed
+  const bp_type activation;  // F32 or BF16
   int processors = 1;        // multiprocessors
 
  private:

@@ -8,6 +8,8 @@
 //   CU_DYN_SHARED(float, scores);       float* scores: the launch's dynamic shared memory, aligned to 16 bytes
 //   cu::ld_global(p), cu::st_global(p, v)   device memory; T of 1, 2, 4, 8 or 16 bytes, one request a warp
 //   cu::ld_shared(p), cu::st_shared(p, v)   shared memory, likewise
+//   CU_FAULT("few.lost_tail")           false, but in the emulated build true where CUDA_EMULATION_FAULT has that name:
+//                                       a fault put in by hand, which the conformance suite must find (tests/unit/cuda)
 //
 // Nothing forces a kernel to go through the accessors; what doesn't is executed but not counted.
 #pragma once
@@ -21,9 +23,11 @@
 #ifdef BACKPLANE_CUDA_EMULATED
 
 #include <cuda_emulation/access.h>
+#include <cuda_emulation/fault.h>
 #include <cuda_emulation/half.h>
 #include <cuda_emulation/shared.h>
 #define CU_SHARED(T, name, ...) CUDA_EMULATION_SHARED(T, name, __VA_ARGS__)
+#define CU_FAULT(name) CUDA_EMULATION_FAULT(name)
 #define CU_DYN_SHARED(T, name) T* name = static_cast<T*>(::cuda_emulation::dynamic_shared())
 namespace cu {
 using cuda_emulation::ld_global;
@@ -34,6 +38,7 @@ using cuda_emulation::st_shared;
 
 #else
 
+#define CU_FAULT(name) false
 #define CU_SHARED(T, name, ...) __shared__ T name __VA_ARGS__
 #define CU_DYN_SHARED(T, name)                                        \
   extern __shared__ __align__(16) unsigned char cu_dynamic_shared_[]; \

@@ -51,7 +51,7 @@ bool is_batch_invariant(const Device& device, std::uint32_t code) {
 }  // namespace
 
 void answer_query(const Device& device, const bp_op_query& query, bp_support& support) try {
-  plugin::Check planned(query.code, BP_TYPE_F32, false, true);
+  plugin::Check planned(query.code, device.activation, false, true);
   plugin::visit_args(query.code, query.smallest, [&](const auto& args) { check(planned, args); });
   plugin::visit_args(query.code, query.largest, [&]<class Args>(const Args& args) {
     check(planned, args);
@@ -71,7 +71,7 @@ void answer_query(const Device& device, const bp_op_query& query, bp_support& su
   }
   support.flags = BP_SUPPORT_CAPTURE_SAFE | BP_SUPPORT_DETERMINISTIC;
   if (is_batch_invariant(device, query.code)) support.flags |= BP_SUPPORT_BATCH_INVARIANT;
-  support.activation_type = planned.must_cast ? bp_type{BP_TYPE_F32} : bp_type{BP_TYPE_NONE};
+  support.activation_type = planned.must_cast ? device.activation : bp_type{BP_TYPE_NONE};
   support.accumulator_type = BP_TYPE_F32;
 } catch (const plugin::Failure& failure) {
   throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
@@ -79,7 +79,7 @@ void answer_query(const Device& device, const bp_op_query& query, bp_support& su
 
 void run_op(Stream& stream, const bp_op& op) try {
   const Call call{stream, op};
-  plugin::Check running(op.code, BP_TYPE_F32, true, true);
+  plugin::Check running(op.code, stream.device.activation, true, true);
   plugin::visit_args(op.code, op.args, [&]<class Args>(const Args& args) {
     check(running, args);
     if constexpr (Runs<Args>) {

@@ -1,6 +1,6 @@
 // What the host asks of the GPU: one struct and one function for each kind of launch. Pointers are the device's,
-// strides are bytes, activations are F32. Each function enqueues and returns at once; `tokens`, `rows` and `columns` of
-// 0 enqueue nothing.
+// strides are bytes, activations are F32 or BF16 as the call's `activation` says. Each function enqueues and returns at
+// once; `tokens`, `rows` and `columns` of 0 enqueue nothing.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,6 +30,7 @@ enum Fault : int { kNoFault = 0, kIdFault = 1, kPageFault = 2, kSlotFault = 3, k
 enum class Elementwise : int { kAdd, kMul, kScale, kSoftcap, kActivate, kGate };
 
 struct ElementwiseCall {
+  bp_type activation = BP_TYPE_F32;
   Elementwise op = Elementwise::kAdd;
   std::uint32_t kind = 0;  // BP_ACT_*
   float value = 1;         // alpha, the factor or the cap
@@ -41,6 +42,7 @@ cudaError_t enqueue(cudaStream_t stream, const ElementwiseCall& call);
 // ---- norm.cu: NORM, and ADD_NORM where `a` is given: x = a + alpha * b is stored to sum first.
 
 struct NormCall {
+  bp_type activation = BP_TYPE_F32;
   Rows x, out;
   Rows a, b, sum;
   float alpha = 1;
@@ -64,6 +66,7 @@ struct Matrix {
 };
 
 struct LinearCall {
+  bp_type activation = BP_TYPE_F32;
   Matrix weight;
   Rows x, out, residual;  // residual.data is null for LINEAR
   const float* bias = nullptr;
@@ -74,6 +77,7 @@ struct LinearCall {
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
 
 struct EmbedCall {
+  bp_type activation = BP_TYPE_F32;
   Matrix table;
   const std::int32_t* ids = nullptr;
   Rows out;
@@ -86,6 +90,7 @@ cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call);
 
 // The k largest of each row. Ids and values are [R,k].
 struct TopkCall {
+  bp_type activation = BP_TYPE_F32;
   Rows x, ids, values;
   std::int64_t rows = 0, columns = 0, k = 0;
 };
@@ -112,6 +117,7 @@ cudaError_t enqueue(cudaStream_t stream, const AdvanceCall& call);
 // ---- rope.cu
 
 struct RopeCall {
+  bp_type activation = BP_TYPE_F32;
   Rows x;  // numbered by token, then head
   const std::int32_t* pos = nullptr;
   const std::int32_t* row = nullptr;
@@ -135,6 +141,7 @@ struct CacheView {
 };
 
 struct KvWriteCall {
+  bp_type activation = BP_TYPE_F32;
   CacheView cache;
   Rows k, v;  // numbered by token, then head
   const std::int64_t* slots = nullptr;
@@ -150,6 +157,7 @@ constexpr std::int64_t kChunk = 256;
 constexpr std::int64_t kMostHeadDim = 256;
 
 struct AttentionCall {
+  bp_type activation = BP_TYPE_F32;
   CacheView cache;
   Rows q, out;  // numbered by token, then head
   const float* sinks = nullptr;

@@ -16,7 +16,7 @@ constexpr int kFewColumns = kTokens == 1 ? 2048 : 1024;
 
 // A lane has eight columns of every 256. They are multiplied in order, and the lanes' sums are added in one order, so
 // that a token's result is the same among one token or eight.
-template <bp_type kType, int kTokens>
+template <class A, bp_type kType, int kTokens>
 __global__ void __launch_bounds__(kFewThreads) few_kernel(const LinearCall call) {
   constexpr int kColumns = kFewColumns<kTokens>;
   CU_SHARED(float4, x, [kTokens][kColumns / 4]);
@@ -28,10 +28,10 @@ __global__ void __launch_bounds__(kFewThreads) few_kernel(const LinearCall call)
   for (std::int64_t begin = 0; begin < columns; begin += kColumns) {
     __syncthreads();  // everybody is done with the columns before
     for (int t = 0; t < kTokens; ++t) {
-      const float* from = first_token + t < call.tokens ? row_of(call.x, first_token + t) : nullptr;
+      const A* from = first_token + t < call.tokens ? row_of<A>(call.x, first_token + t) : nullptr;
       for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kFewThreads) {
         const bool inside = from != nullptr && begin + i < columns;
-        cu::st_shared(reinterpret_cast<float*>(x[t]) + i, inside ? cu::ld_global(from + begin + i) : 0.0f);
+        cu::st_shared(reinterpret_cast<float*>(x[t]) + i, inside ? to_float(cu::ld_global(from + begin + i)) : 0.0f);
       }
     }
     __syncthreads();
@@ -64,22 +64,22 @@ __global__ void __launch_bounds__(kFewThreads) few_kernel(const LinearCall call)
     for (int t = 0; t < kTokens; ++t) {
       const float sum = warp_sum(sums[r][t]);
       const bool inside = first_row + r < call.weight.rows && first_token + t < call.tokens;
-      if (lane == 0 && inside) store(call, first_token + t, first_row + r, sum);
+      if (lane == 0 && inside) store<A>(call, first_token + t, first_row + r, sum);
     }
   }
 }
 
-template <bp_type kType, int kTokens>
+template <class A, bp_type kType, int kTokens>
 cudaError_t launch_few(cudaStream_t stream, const LinearCall& call) {
   const dim3 grid(blocks_for(call.weight.rows, kRowsPerBlock), blocks_for(call.tokens, kTokens));
-  return launch(stream, few_kernel<kType, kTokens>, grid, kFewThreads, 0, call);
+  return launch(stream, few_kernel<A, kType, kTokens>, grid, kFewThreads, 0, call);
 }
 
 // ---- EMBED
 
 constexpr unsigned kEmbedThreads = 128;
 
-template <bp_type kType>
+template <class A, bp_type kType>
 __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const EmbedCall call) {
   const std::int64_t token = blockIdx.x;
   const std::int32_t id = cu::ld_global(call.ids + token);
@@ -87,14 +87,14 @@ __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const EmbedCall ca
     if (threadIdx.x == 0) report(call.fault, kIdFault);
     return;
   }
-  float* out = row_of(call.out, token);
+  A* out = row_of<A>(call.out, token);
   const std::int64_t columns = call.table.columns;
   for (std::int64_t oct = threadIdx.x; oct * 8 < columns; oct += kEmbedThreads) {
     float w[8];
     Format<kType>::decode(call.table, id, oct, w);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      if (oct * 8 + i < columns) cu::st_global(out + oct * 8 + i, w[i]);
+      if (oct * 8 + i < columns) cu::st_global(out + oct * 8 + i, from_float<A>(w[i]));
     }
   }
 }
@@ -104,16 +104,20 @@ __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const EmbedCall ca
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call) {
   if (call.tokens == 0 || call.weight.rows == 0) return cudaSuccess;
   if (call.tokens > kFewTokens && !call.invariant) return enqueue_many(stream, call);
-  return visit_format(call.weight.type, [&]<bp_type kType>() {
-    if (call.tokens == 1) return launch_few<kType, 1>(stream, call);
-    return launch_few<kType, kFewTokens>(stream, call);
+  return visit_activation(call.activation, [&]<class A>() {
+    return visit_format(call.weight.type, [&]<bp_type kType>() {
+      if (call.tokens == 1) return launch_few<A, kType, 1>(stream, call);
+      return launch_few<A, kType, kFewTokens>(stream, call);
+    });
   });
 }
 
 cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call) {
   if (call.tokens == 0) return cudaSuccess;
-  return visit_format(call.table.type, [&]<bp_type kType>() {
-    return launch(stream, embed_kernel<kType>, dim3(static_cast<unsigned>(call.tokens)), kEmbedThreads, 0, call);
+  return visit_activation(call.activation, [&]<class A>() {
+    return visit_format(call.table.type, [&]<bp_type kType>() {
+      return launch(stream, embed_kernel<A, kType>, dim3(static_cast<unsigned>(call.tokens)), kEmbedThreads, 0, call);
+    });
   });
 }
 

@@ -10,7 +10,7 @@ constexpr int kDepth = 32;  // columns at a time
 
 // Thread (tx, ty) has rows tx + 16 i and tokens ty + 16 j. A line of shared memory has one float more than the tile, so
 // that the threads that fill it don't meet in a bank.
-template <bp_type kType>
+template <class A, bp_type kType>
 __global__ void __launch_bounds__(kManyThreads) many_kernel(const LinearCall call) {
   CU_SHARED(float, x, [kDepth][kTile + 1]);
   CU_SHARED(float, w, [kDepth][kTile + 1]);
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const LinearCall cal
       const int token = i / kDepth, column = i % kDepth;
       const bool inside = first_token + token < call.tokens && begin + column < columns;
       cu::st_shared(&x[column][token],
-                    inside ? cu::ld_global(row_of(call.x, first_token + token) + begin + column) : 0.0f);
+                    inside ? to_float(cu::ld_global(row_of<A>(call.x, first_token + token) + begin + column)) : 0.0f);
     }
     const int row = thread / 4, oct = thread % 4;
     float decoded[8] = {};
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const LinearCall cal
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const std::int64_t row = first_row + tx + 16 * i, token = first_token + ty + 16 * j;
-      if (row < call.weight.rows && token < call.tokens) store(call, token, row, sums[i][j]);
+      if (row < call.weight.rows && token < call.tokens) store<A>(call, token, row, sums[i][j]);
     }
   }
 }
@@ -62,9 +62,11 @@ __global__ void __launch_bounds__(kManyThreads) many_kernel(const LinearCall cal
 }  // namespace
 
 cudaError_t enqueue_many(cudaStream_t stream, const LinearCall& call) {
-  return visit_format(call.weight.type, [&]<bp_type kType>() {
-    const dim3 grid(blocks_for(call.weight.rows, kTile), blocks_for(call.tokens, kTile));
-    return launch(stream, many_kernel<kType>, grid, kManyThreads, 0, call);
+  const dim3 grid(blocks_for(call.weight.rows, kTile), blocks_for(call.tokens, kTile));
+  return visit_activation(call.activation, [&]<class A>() {
+    return visit_format(call.weight.type, [&]<bp_type kType>() {
+      return launch(stream, many_kernel<A, kType>, grid, kManyThreads, 0, call);
+    });
   });
 }
 

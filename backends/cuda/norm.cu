@@ -6,23 +6,25 @@ namespace {
 constexpr unsigned kThreads = 256;
 
 // One block a row. Each thread sums its columns in order; the block's sum has one order.
+template <class A>
 __global__ void __launch_bounds__(kThreads) norm_kernel(const NormCall call) {
   CU_SHARED(float, room, [32]);
   const std::int64_t row = blockIdx.x;
-  const float* x = row_of(call.x, row);
+  const A* x = row_of<A>(call.x, row);
   float sum = 0.0f;
   if (call.a.data != nullptr) {
-    const float* a = row_of(call.a, row);
-    const float* b = row_of(call.b, row);
-    float* stored = row_of(call.sum, row);
+    const A* a = row_of<A>(call.a, row);
+    const A* b = row_of<A>(call.b, row);
+    A* stored = row_of<A>(call.sum, row);
     for (std::int64_t i = threadIdx.x; i < call.columns; i += blockDim.x) {
-      const float value = cu::ld_global(a + i) + call.alpha * cu::ld_global(b + i);
-      cu::st_global(stored + i, value);
+      const A rounded = from_float<A>(to_float(cu::ld_global(a + i)) + call.alpha * to_float(cu::ld_global(b + i)));
+      const float value = to_float(rounded);
+      cu::st_global(stored + i, rounded);
       sum += call.layer ? value : value * value;
     }
   } else {
     for (std::int64_t i = threadIdx.x; i < call.columns; i += blockDim.x) {
-      const float value = cu::ld_global(x + i);
+      const float value = to_float(cu::ld_global(x + i));
       sum += call.layer ? value : value * value;
     }
   }
@@ -32,17 +34,17 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const NormCall call) {
     mean = square;
     sum = 0.0f;
     for (std::int64_t i = threadIdx.x; i < call.columns; i += blockDim.x) {
-      const float off = cu::ld_global(x + i) - mean;
+      const float off = to_float(cu::ld_global(x + i)) - mean;
       sum += off * off;
     }
     square = block_sum(sum, room) / n;
   }
   const float factor = 1.0f / sqrtf(square + call.eps);
-  float* out = row_of(call.out, row);
+  A* out = row_of<A>(call.out, row);
   for (std::int64_t i = threadIdx.x; i < call.columns; i += blockDim.x) {
     const float weight = call.weight != nullptr ? call.unit_offset + cu::ld_global(call.weight + i) : 1.0f;
     const float bias = call.bias != nullptr ? cu::ld_global(call.bias + i) : 0.0f;
-    cu::st_global(out + i, (cu::ld_global(x + i) - mean) * factor * weight + bias);
+    cu::st_global(out + i, from_float<A>((to_float(cu::ld_global(x + i)) - mean) * factor * weight + bias));
   }
 }
 
@@ -51,7 +53,9 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(const NormCall call) {
 cudaError_t enqueue(cudaStream_t stream, const NormCall& call) {
   if (call.rows == 0 || call.columns == 0) return cudaSuccess;
   const unsigned threads = call.columns <= 128 ? 32 : kThreads;
-  return launch(stream, norm_kernel, dim3(static_cast<unsigned>(call.rows)), threads, 0, call);
+  return visit_activation(call.activation, [&]<class A>() {
+    return launch(stream, norm_kernel<A>, dim3(static_cast<unsigned>(call.rows)), threads, 0, call);
+  });
 }
 
 }  // namespace backplane::cuda

@@ -47,8 +47,13 @@ Rows rows_of(const bp_tensor& tensor, const char* name) {
   const plugin::View<T> view(tensor, name);
   return plugin::is_empty(tensor) ? Rows{} : rows_at(tensor, const_cast<std::remove_const_t<T>*>(view.data()));
 }
-inline Rows input(const bp_tensor& tensor, const char* name) { return rows_of<const float>(tensor, name); }
-inline Rows output(const bp_tensor& tensor, const char* name) { return rows_of<float>(tensor, name); }
+// Activations, whose type the SDK's check has seen.
+inline Rows input(const bp_tensor& tensor, const char* name) {
+  return tensor.type == BP_TYPE_BF16 ? rows_of<const std::uint16_t>(tensor, name) : rows_of<const float>(tensor, name);
+}
+inline Rows output(const bp_tensor& tensor, const char* name) {
+  return tensor.type == BP_TYPE_BF16 ? rows_of<std::uint16_t>(tensor, name) : rows_of<float>(tensor, name);
+}
 
 // A vector of a type, or null for one that is absent.
 template <class T>
@@ -71,7 +76,8 @@ const T* step_array(const bp_step& step, std::uint64_t offset, std::uint64_t cou
 }
 
 template <class KernelCall>
-void launch(const Call& call, const KernelCall& kernel) {
+void launch(const Call& call, KernelCall kernel) {
+  if constexpr (requires { kernel.activation; }) kernel.activation = call.stream.device.activation;
   check(enqueue(call.stream.handle, kernel), "a kernel's launch");
 }
 

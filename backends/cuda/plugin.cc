@@ -8,15 +8,23 @@
 namespace backplane::cuda {
 namespace {
 
+// Each GPU is listed once for each type of activations: "0" and "1" in F32 first, then "0-bf16" and "1-bf16".
+struct Listed {
+  std::uint32_t gpu;
+  bp_type activation;
+  std::string name() const { return std::to_string(gpu) + (activation == BP_TYPE_BF16 ? "-bf16" : ""); }
+};
+
 bp_status count(bp_context context, std::uint32_t* devices) {
-  return plugin::guard(context, [&] { *devices = static_cast<std::uint32_t>(device_count()); });
+  return plugin::guard(context, [&] { *devices = 2 * static_cast<std::uint32_t>(device_count()); });
 }
 
-void check_index(std::uint32_t index) {
-  const auto devices = static_cast<std::uint32_t>(device_count());
-  if (index >= devices) {
-    throw plugin::Failure(BP_INVALID, "there is no GPU " + std::to_string(index) + ", only " + std::to_string(devices));
-  }
+Listed listed(std::uint32_t index) {
+  const auto gpus = static_cast<std::uint32_t>(device_count());
+  if (index < gpus) return {index, BP_TYPE_F32};
+  if (index < 2 * gpus) return {index - gpus, BP_TYPE_BF16};
+  throw plugin::Failure(BP_INVALID,
+                        "there is no device " + std::to_string(index) + ", only " + std::to_string(2 * gpus));
 }
 
 struct Properties {
@@ -35,10 +43,10 @@ Properties properties_of(std::uint32_t index) {
 
 bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info) {
   return plugin::guard(context, [&] {
-    check_index(index);
-    const Properties properties = properties_of(index);
+    const Listed device = listed(index);
+    const Properties properties = properties_of(device.gpu);
     bp_device_info own{};
-    plugin::copy_text(own.name, std::to_string(index));
+    plugin::copy_text(own.name, device.name());
     plugin::copy_text(own.description, properties.description);
     own.memory_total = properties.memory;
     plugin::fill_struct(info, own);
@@ -47,12 +55,13 @@ bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info
 
 bp_status open(bp_context context, std::uint32_t index, const bp_open_params* params, bp_device* device) {
   return plugin::guard(context, [&] {
-    check_index(index);
+    const Listed found = listed(index);
     const bp_open_params given = params != nullptr ? plugin::read_struct(params) : bp_open_params{};
     if ((given.flags & ~std::uint64_t{BP_OPEN_DETERMINISTIC}) != 0) plugin::refuse("unknown flags of open");
     plugin::for_each_option(given.options, [](auto key, auto) { plugin::unknown_option(key); });
     const bool deterministic = (given.flags & BP_OPEN_DETERMINISTIC) != 0;
-    *device = reinterpret_cast<bp_device>(std::make_unique<Device>(index, deterministic).release());
+    *device =
+        reinterpret_cast<bp_device>(std::make_unique<Device>(found.gpu, deterministic, found.activation).release());
   });
 }
 
@@ -69,13 +78,13 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
     device.guarded([&] {
       const Properties properties = properties_of(device.number);
       bp_caps own{};
-      plugin::copy_text(own.name, std::to_string(device.number));
+      plugin::copy_text(own.name, Listed{device.number, device.activation}.name());
       plugin::copy_text(own.description, properties.description);
       own.flags = BP_CAP_DETERMINISTIC;
       if (device.deterministic) own.flags |= BP_CAP_BATCH_INVARIANT;
-      own.activation_type = BP_TYPE_F32;
+      own.activation_type = device.activation;
       own.alignment = kAlignment;
-      own.activation_types = plugin::type_set({BP_TYPE_F32});
+      own.activation_types = plugin::type_set({device.activation});
       own.weight_types =
           plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q4_0, BP_TYPE_Q4_1, BP_TYPE_Q5_0,
                             BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q4_K, BP_TYPE_Q5_K, BP_TYPE_Q6_K});

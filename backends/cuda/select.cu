@@ -29,15 +29,16 @@ __device__ __forceinline__ Candidate warp_first(Candidate own) {
 }
 
 // One block a row; each turn finds the first of those that follow what the turn before has found.
+template <class A>
 __global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
   CU_SHARED(Candidate, room, [kThreads / 32]);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const float* x = row_of(call.x, blockIdx.x);
+  const A* x = row_of<A>(call.x, blockIdx.x);
   Candidate last{0.0f, -1};
   for (std::int64_t k = 0; k < call.k; ++k) {
     Candidate best{0.0f, -1};
     for (std::int64_t i = threadIdx.x; i < call.columns; i += kThreads) {
-      const Candidate other{cu::ld_global(x + i), i};
+      const Candidate other{to_float(cu::ld_global(x + i)), i};
       if ((k == 0 || precedes(last, other)) && precedes(other, best)) best = other;
     }
     best = warp_first(best);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
     last = warp_first(lane < kThreads / 32 ? room[lane] : Candidate{0.0f, -1});
     if (threadIdx.x == 0) {
       cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, static_cast<std::int32_t>(last.index));
-      cu::st_global(row_of(call.values, blockIdx.x) + k, last.value);
+      cu::st_global(row_of<A>(call.values, blockIdx.x) + k, from_float<A>(last.value));
     }
   }
 }
@@ -87,7 +88,9 @@ bool is_aligned(const Rows& rows, std::uint64_t bytes) {
 
 cudaError_t enqueue(cudaStream_t stream, const TopkCall& call) {
   if (call.rows == 0 || call.k == 0) return cudaSuccess;
-  return launch(stream, topk_kernel, dim3(static_cast<unsigned>(call.rows)), kThreads, 0, call);
+  return visit_activation(call.activation, [&]<class A>() {
+    return launch(stream, topk_kernel<A>, dim3(static_cast<unsigned>(call.rows)), kThreads, 0, call);
+  });
 }
 
 cudaError_t enqueue(cudaStream_t stream, const GatherCall& call) {

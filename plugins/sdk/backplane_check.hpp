@@ -41,7 +41,7 @@ class Check {
       : code(op_code), real(real_type), running(runs), owns_cache(has_cache) {}
 
   const std::uint32_t code;  // BP_OP_*
-  const bp_type real;        // F32 or F64: what the device computes in
+  const bp_type real;        // what activations are in: F32, F64 or BF16
   const bool running;        // memory is there, and activations have the device's type
   const bool owns_cache;     // the device has KV caches in a layout of its own
   bool must_cast = false;    // set while planning, when activations were asked for in another type
@@ -52,7 +52,7 @@ class Check {
   void activation_like(const bp_tensor& tensor, const char* name, const bp_tensor& like);
   // A tensor of one type and shape.
   void exact(const bp_tensor& tensor, const char* name, bp_type type, std::initializer_list<std::int64_t> shape) const;
-  // An optional vector in F32 or in the device's type.
+  // An optional vector in F32, or in F64 where that is the device's type.
   void parameters(const bp_tensor& tensor, const char* name, std::int64_t length) const;
   // A weight matrix.
   void matrix(const bp_matrix& matrix, const char* name, std::int64_t rows, std::int64_t columns) const;
@@ -137,7 +137,7 @@ inline void Check::exact(const bp_tensor& tensor, const char* name, bp_type type
 inline void Check::parameters(const bp_tensor& tensor, const char* name, std::int64_t length) const {
   if (is_absent(tensor)) return;
   shape(tensor, name, {length});
-  if (tensor.type != BP_TYPE_F32 && tensor.type != real) {
+  if (tensor.type != BP_TYPE_F32 && (real != BP_TYPE_F64 || tensor.type != real)) {
     refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of F32" +
            (real == BP_TYPE_F64 ? " or F64" : ""));
   }

@@ -5,6 +5,7 @@
 
 #include "tests/cuda_emulation/counters.h"
 #include "tests/cuda_emulation/include/cuda_emulation/access.h"
+#include "tests/cuda_emulation/include/cuda_emulation/fault.h"
 #include "tests/cuda_emulation/runtime.h"
 
 namespace cuda_emulation {
@@ -66,6 +67,11 @@ State& state() {
     return made;
   }();
   return *shared;
+}
+
+bool is_faulty(const char* name) {
+  const char* wanted = std::getenv("CUDA_EMULATION_FAULT");
+  return wanted != nullptr && std::string_view(wanted) == name;
 }
 
 void configure(const Config& config) {
