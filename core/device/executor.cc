@@ -140,6 +140,7 @@ void Executor::end_step() {
 void Executor::abandon_step() noexcept {
   if (captures_) captures_->abandon();
   for (const auto& device : devices_) device->recover();
+  if (step_) step_->forget();
   if (captures_) captures_->clear();  // they belong to a stream that may be another now
 }
 

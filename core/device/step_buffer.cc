@@ -8,6 +8,8 @@
 namespace backplane::device {
 namespace {
 
+constexpr std::size_t kElement = 4;  // bytes: what every array is made of
+
 template <class T>
 std::span<const std::byte> bytes_of(const std::vector<T>& v) {
   return std::as_bytes(std::span<const T>(v));
@@ -16,7 +18,12 @@ std::span<const std::byte> bytes_of(const std::vector<T>& v) {
 }  // namespace
 
 StepBuffer::StepBuffer(const Devices& devices, const StepLimits& limits)
-    : devices_(&devices), limits_(limits), buffers_(devices.size()), steps_(devices.size()), uploaded_(devices.size()) {
+    : devices_(&devices),
+      limits_(limits),
+      buffers_(devices.size()),
+      steps_(devices.size()),
+      uploaded_(devices.size()),
+      resident_(devices.size()) {
   std::uint64_t alignment = 64;
   for (const auto& device : devices) alignment = std::max<std::uint64_t>(alignment, device->caps().alignment);
   const auto place = [&](std::uint64_t bytes) {
@@ -123,19 +130,41 @@ void StepBuffer::set(const sched::Step& step, std::uint32_t max_pages) {
   if (max_pages > step.max_pages) widen(max_pages);
 }
 
+void StepBuffer::forget() {
+  for (auto& arrays : resident_) arrays = {};
+  std::fill(uploaded_.begin(), uploaded_.end(), 0);
+}
+
+// From a step of decoding sequences to the next, most arrays stay, and of the page table all but a few entries.
+void StepBuffer::upload(Slot slot, std::size_t array, std::uint64_t offset, std::span<const std::byte> contents) {
+  std::vector<std::byte>& known = resident_[slot][array];
+  const std::size_t common = std::min(known.size(), contents.size());
+  const auto unlike =
+      std::mismatch(contents.begin(), contents.begin() + static_cast<std::ptrdiff_t>(common), known.begin());
+  std::size_t first = static_cast<std::size_t>(unlike.first - contents.begin()) / kElement * kElement;
+  std::size_t last = contents.size();
+  if (last <= known.size()) {
+    while (last > first && contents[last - 1] == known[last - 1]) --last;
+    last = std::min(contents.size(), (last + kElement - 1) / kElement * kElement);
+  }
+  if (first >= last) return;
+  (*devices_)[slot]->upload_async(buffers_[slot], offset + first, contents.subspan(first, last - first));
+  known.resize(std::max(known.size(), contents.size()));
+  std::copy(contents.begin() + static_cast<std::ptrdiff_t>(first), contents.begin() + static_cast<std::ptrdiff_t>(last),
+            known.begin() + static_cast<std::ptrdiff_t>(first));
+}
+
 void StepBuffer::upload(Slot slot) {
-  Device& device = *(*devices_)[slot];
-  const Buffer& buffer = buffers_[slot];
   const bp_step& s = steps_[slot];
-  device.upload_async(buffer, s.token_offset, bytes_of(step_->token));
-  device.upload_async(buffer, s.pos_offset, bytes_of(step_->pos));
-  device.upload_async(buffer, s.q_start_offset, bytes_of(step_->q_start));
-  device.upload_async(buffer, s.kv_len_offset, bytes_of(step_->kv_len));
   const bool widened = s.max_pages != step_->max_pages;
-  device.upload_async(buffer, s.page_table_offset, bytes_of(widened ? widened_ : step_->page_table));
-  device.upload_async(buffer, s.slot_offset, bytes_of(step_->slot));
-  device.upload_async(buffer, s.rope_row_offset, bytes_of(step_->rope_row));
-  device.upload_async(buffer, s.out_row_offset, bytes_of(step_->out_row));
+  upload(slot, 0, s.token_offset, bytes_of(step_->token));
+  upload(slot, 1, s.pos_offset, bytes_of(step_->pos));
+  upload(slot, 2, s.q_start_offset, bytes_of(step_->q_start));
+  upload(slot, 3, s.kv_len_offset, bytes_of(step_->kv_len));
+  upload(slot, 4, s.page_table_offset, bytes_of(widened ? widened_ : step_->page_table));
+  upload(slot, 5, s.slot_offset, bytes_of(step_->slot));
+  upload(slot, 6, s.rope_row_offset, bytes_of(step_->rope_row));
+  upload(slot, 7, s.out_row_offset, bytes_of(step_->out_row));
   uploaded_[slot] = 1;
 }
 

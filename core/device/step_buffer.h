@@ -1,6 +1,7 @@
 // The step descriptor on each device of an executor.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -31,8 +32,11 @@ class StepBuffer {
   std::uint32_t bucket(std::uint32_t max_pages) const;
   // The counts of the step; nothing is uploaded.
   const bp_step* counts() const { return &steps_.back(); }
-  // The descriptor for a slot, its device arrays uploaded. Valid until the next set().
+  // The descriptor for a slot, its device arrays uploaded: of those, what differs from the step before. Valid until the
+  // next set().
   const bp_step* on(Slot slot);
+  // What was uploaded may not have arrived: everything is uploaded again.
+  void forget();
 
   // i32 arrays of the current step as ops take them.
   bp_tensor token(Slot slot) { return array(slot, on(slot)->token_offset, step_->tokens()); }
@@ -48,6 +52,9 @@ class StepBuffer {
   void widen(std::uint32_t max_pages);
   bp_tensor array(Slot slot, std::uint64_t offset, std::uint32_t count);
   void upload(Slot slot);
+  void upload(Slot slot, std::size_t array, std::uint64_t offset, std::span<const std::byte> contents);
+
+  static constexpr std::size_t kArrays = 8;
 
   const Devices* devices_;
   StepLimits limits_;
@@ -56,6 +63,7 @@ class StepBuffer {
   std::vector<Buffer> buffers_;
   std::vector<bp_step> steps_;
   std::vector<char> uploaded_;
+  std::vector<std::array<std::vector<std::byte>, kArrays>> resident_;  // by slot: what the device's arrays begin with
   const sched::Step* step_ = nullptr;
   std::vector<std::int32_t> widened_;  // the page table, where it isn't the step's
 };

@@ -156,6 +156,60 @@ TEST_F(StepBufferTest, PutsTheArraysOnTheDevice) {
   devices_[0]->sync();  // until then it reads `next`
 }
 
+// Counts what goes up, and reads it back.
+TEST_F(StepBufferTest, UploadsWhatIsNotThereYet) {
+  const auto arrays = [&](Slot slot) {
+    const bp_step* step = buffer().on(slot);
+    devices_[slot]->sync();
+    std::vector<std::int32_t> table(4);
+    std::vector<std::int64_t> slots(3);
+    const std::pair<std::uint64_t, std::span<std::byte>> parts[] = {
+        {step->page_table_offset, std::as_writable_bytes(std::span(table))},
+        {step->slot_offset, std::as_writable_bytes(std::span(slots))}};
+    for (const auto& [offset, to] : parts) {
+      AbiCall call;
+      EXPECT_EQ(devices_[slot]->tables().buffer->download(devices_[slot]->handle(), devices_[slot]->stream(),
+                                                          call.context(), step->buffer, offset, to.data(), to.size()),
+                BP_OK);
+    }
+    devices_[slot]->sync();
+    return std::pair{table, slots};
+  };
+  buffer().set(step_);
+  EXPECT_EQ(arrays(0), (std::pair{step_.page_table, step_.slot}));
+  sched::Step next = step_;
+  next.page_table = {0, 1, 3, 2};
+  next.slot = {6, 8, 9};
+  buffer().set(next);
+  EXPECT_EQ(arrays(0), (std::pair{next.page_table, next.slot})) << "a part of each";
+  buffer().set(step_);
+  EXPECT_EQ(arrays(0), (std::pair{step_.page_table, step_.slot})) << "and back";
+  sched::Step one = step_;
+  one.n_decode = 1;
+  one.token = {9};
+  one.pos = {3};
+  one.q_start = {0, 1};
+  one.kv_len = {4};
+  one.page_table = {2, 1};
+  one.slot = {11};
+  one.rope_row = {0};
+  one.out_row = {0};
+  buffer().set(one);
+  EXPECT_EQ(arrays(0).first, (std::vector<std::int32_t>{2, 1, 2, -1})) << "a shorter step leaves the rest";
+  buffer().set(next);
+  EXPECT_EQ(arrays(0), (std::pair{next.page_table, next.slot})) << "which is not taken for more than it is";
+  EXPECT_EQ(arrays(1), (std::pair{next.page_table, next.slot})) << "a device that has seen no step before";
+  const bp_step* there = buffer().on(0);
+  const std::vector<std::int64_t> noise(3, -7);
+  AbiCall call;
+  ASSERT_EQ(devices_[0]->tables().buffer->upload(devices_[0]->handle(), devices_[0]->stream(), call.context(),
+                                                 there->buffer, there->slot_offset, noise.data(), 24),
+            BP_OK);
+  devices_[0]->sync();
+  buffer().forget();
+  EXPECT_EQ(arrays(0).second, next.slot) << "what may not have arrived goes up again";
+}
+
 // What is recorded can't change its counts any more: they must be those of the longest sequences it will be launched
 // for.
 TEST_F(StepBufferTest, CountsForAllThatAWidthHolds) {
