@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/base/error.h"
@@ -261,6 +262,14 @@ void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
     const std::size_t old = logits.values.size();
     logits.values.resize(old + count);
     std::memcpy(logits.values.data() + old, bytes.data(), count * sizeof(double));
+    return;
+  }
+  if (block.type == DType::kBF16) {  // the upper half of a float
+    const auto* values = reinterpret_cast<const std::uint16_t*>(bytes.data());
+    const std::size_t old = logits.values.size();
+    logits.values.resize(old + count);
+    std::transform(values, values + count, logits.values.begin() + static_cast<std::ptrdiff_t>(old),
+                   [](std::uint16_t half) { return std::bit_cast<float>(std::uint32_t{half} << 16); });
     return;
   }
   if (block.type != DType::kF32) {

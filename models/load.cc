@@ -203,6 +203,14 @@ std::vector<device::Fallback> LoadedModel::fallbacks() {
   return all;
 }
 
+std::vector<device::KernelUse> LoadedModel::kernels() {
+  std::vector<device::KernelUse> all;
+  for (device::Executor* one : executors()) {
+    for (device::KernelUse& use : one->ledger().kernels()) all.push_back(std::move(use));
+  }
+  return all;
+}
+
 std::unique_ptr<LoadedModel> load(const ModelFile& file, std::shared_ptr<device::Device> chosen,
                                   std::shared_ptr<device::Device> reference, LoadOptions options) {
   return load(file, {DeviceChoice{std::move(chosen), std::nullopt}}, std::move(reference), std::move(options));

@@ -94,6 +94,7 @@ class LoadedModel : public engine::Model {
 
   device::Executor& executor() { return *executors().front(); }
   std::vector<device::Fallback> fallbacks();  // of all executors' ledgers
+  std::vector<device::KernelUse> kernels();   // likewise
 };
 
 // Throws Error: kCapacity when the device's free memory can't hold it (naming the largest context that fits), kDevice

@@ -239,6 +239,14 @@ void print_ledger(LoadedModel& loaded) {
                     entry.device, entry.shape, format_bytes(entry.bytes_staged), entry.seconds, entry.reason);
     std::fprintf(stderr, "%s\n", line.c_str());
   }
+  for (const device::KernelUse& use : loaded.model->kernels()) {
+    const std::string tokens = use.fewest_tokens == use.most_tokens
+                                   ? fmt::format("{}", use.most_tokens)
+                                   : fmt::format("{} to {}", use.fewest_tokens, use.most_tokens);
+    const std::string line = fmt::format("backplane: kernel: {} x {} on {} ({}, tokens: {}): {}", use.op, use.count,
+                                         use.device, use.shape, tokens, use.kernel);
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
   if (loaded.shadow) print_shadow(*loaded.shadow);
 }
 

@@ -38,6 +38,20 @@ Json fallbacks(LoadedModel& loaded) {
   return list;
 }
 
+Json kernels(LoadedModel& loaded) {
+  Json list = Json::array();
+  for (const device::KernelUse& use : loaded.model->kernels()) {
+    list.push_back({{"op", use.op},
+                    {"device", use.device},
+                    {"shape", use.shape},
+                    {"fewest_tokens", use.fewest_tokens},
+                    {"most_tokens", use.most_tokens},
+                    {"kernel", use.kernel},
+                    {"count", use.count}});
+  }
+  return list;
+}
+
 Json logprob_json(double logprob) { return std::isfinite(logprob) ? logprob : -9999.0; }
 
 Json step_json(const RunReport& report, TokenId id, double logprob, std::span<const sample::TokenLogprob> top) {
@@ -140,6 +154,7 @@ nlohmann::ordered_json report_json(const RunReport& report) {
                    {"workspace", report.loaded.memory.workspace},
                    {"context", report.loaded.context}};
   out["fallbacks"] = fallbacks(report.loaded);
+  out["kernels"] = kernels(report.loaded);
   if (report.loaded.shadow) out["shadow"] = shadow_json(*report.loaded.shadow);
   return out;
 }

@@ -252,6 +252,10 @@ cudaError_t launch_typed(cudaStream_t stream, const AttentionCall& call) {
 
 }  // namespace
 
+const char* kernel_name(const AttentionCall& call) {
+  return call.partial != nullptr ? "paged, chunks apart" : "paged, chunks in turn";
+}
+
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call) {
   if (call.first_sequence == call.last_sequence || call.max_q == 0 || call.heads == 0) return cudaSuccess;
   const bool small = call.cache.dim <= 128 && call.cache.value_dim <= 128;

@@ -77,8 +77,8 @@ void answer_query(const Device& device, const bp_op_query& query, bp_support& su
   throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
 }
 
-void run_op(Stream& stream, const bp_op& op) try {
-  const Call call{stream, op};
+void run_op(Stream& stream, bp_context context, const bp_op& op) try {
+  const Call call{stream, context, op};
   plugin::Check running(op.code, stream.device.activation, true, true);
   plugin::visit_args(op.code, op.args, [&]<class Args>(const Args& args) {
     check(running, args);

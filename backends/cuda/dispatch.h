@@ -9,6 +9,6 @@ namespace backplane::cuda {
 void answer_query(const Device& device, const bp_op_query& query, bp_support& support);
 
 // Enqueues an op. What a kernel finds wrong surfaces when the stream is waited for.
-void run_op(Stream& stream, const bp_op& op);
+void run_op(Stream& stream, bp_context context, const bp_op& op);
 
 }  // namespace backplane::cuda

@@ -1,6 +1,7 @@
 // What the host asks of the GPU: one struct and one function for each kind of launch. Pointers are the device's,
 // strides are bytes, activations are F32 or BF16 as the call's `activation` says. Each function enqueues and returns at
-// once; `tokens`, `rows` and `columns` of 0 enqueue nothing.
+// once; `tokens`, `rows` and `columns` of 0 enqueue nothing. `kernel_name` says what a call takes, for the core's
+// ledger.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -38,6 +39,7 @@ struct ElementwiseCall {
   std::int64_t rows = 0, columns = 0;
 };
 cudaError_t enqueue(cudaStream_t stream, const ElementwiseCall& call);
+inline const char* kernel_name(const ElementwiseCall&) { return "elementwise"; }
 
 // ---- norm.cu: NORM, and ADD_NORM where `a` is given: x = a + alpha * b is stored to sum first.
 
@@ -53,6 +55,7 @@ struct NormCall {
   std::int64_t rows = 0, columns = 0;
 };
 cudaError_t enqueue(cudaStream_t stream, const NormCall& call);
+inline const char* kernel_name(const NormCall&) { return "norm"; }
 
 // ---- linear.cu, linear_many.cu
 
@@ -75,6 +78,7 @@ struct LinearCall {
   bool invariant = false;  // one order of sums for every number of tokens
 };
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
+const char* kernel_name(const LinearCall& call);
 
 struct EmbedCall {
   bp_type activation = BP_TYPE_F32;
@@ -85,6 +89,7 @@ struct EmbedCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call);
+inline const char* kernel_name(const EmbedCall&) { return "embed"; }
 
 // ---- select.cu
 
@@ -95,6 +100,7 @@ struct TopkCall {
   std::int64_t rows = 0, columns = 0, k = 0;
 };
 cudaError_t enqueue(cudaStream_t stream, const TopkCall& call);
+inline const char* kernel_name(const TopkCall&) { return "topk"; }
 
 struct GatherCall {
   Rows x, out;
@@ -104,6 +110,7 @@ struct GatherCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const GatherCall& call);
+inline const char* kernel_name(const GatherCall&) { return "gather"; }
 
 struct AdvanceCall {
   const std::int32_t* ids = nullptr;
@@ -113,6 +120,7 @@ struct AdvanceCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const AdvanceCall& call);
+inline const char* kernel_name(const AdvanceCall&) { return "advance"; }
 
 // ---- rope.cu
 
@@ -131,6 +139,7 @@ struct RopeCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const RopeCall& call);
+inline const char* kernel_name(const RopeCall&) { return "rope"; }
 
 // One layer's cache: pages of [Hk,S,D].
 struct CacheView {
@@ -149,6 +158,7 @@ struct KvWriteCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const KvWriteCall& call);
+inline const char* kernel_name(const KvWriteCall&) { return "kv_write"; }
 
 // ---- attention.cu
 
@@ -177,5 +187,6 @@ struct AttentionCall {
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call);
+const char* kernel_name(const AttentionCall& call);
 
 }  // namespace backplane::cuda

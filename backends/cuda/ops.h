@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "backends/cuda/device.h"
+#include "plugins/sdk/backplane_kernels.hpp"
 #include "plugins/sdk/backplane_plugin.hpp"
 
 namespace backplane::cuda {
@@ -13,6 +14,7 @@ namespace backplane::cuda {
 // What `run` gets beside the arguments.
 struct Call {
   Stream& stream;
+  bp_context context;
   const bp_op& op;
 };
 
@@ -77,6 +79,7 @@ const T* step_array(const bp_step& step, std::uint64_t offset, std::uint64_t cou
 
 template <class KernelCall>
 void launch(const Call& call, KernelCall kernel) {
+  plugin::took(call.context, kernel_name(kernel));
   if constexpr (requires { kernel.activation; }) kernel.activation = call.stream.device.activation;
   check(enqueue(call.stream.handle, kernel), "a kernel's launch");
 }

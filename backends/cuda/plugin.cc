@@ -111,7 +111,7 @@ bp_status supports(bp_device device, bp_context context, const bp_op_query* quer
 bp_status run(bp_device, bp_stream stream, bp_context context, const bp_op* op) {
   return on_stream(stream, context, [&](Stream& on) {
     plugin::require(op != nullptr, "there is no op");
-    run_op(on, plugin::read_struct(op));
+    run_op(on, context, plugin::read_struct(op));
   });
 }
 

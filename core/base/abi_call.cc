@@ -24,6 +24,12 @@ bp_status AbiCall::fail(bp_context context, bp_status status, const char* text) 
   return status;
 }
 
+void AbiCall::took(bp_context context, const char* kernel) noexcept {
+  if (!context) return;
+  auto& call = *reinterpret_cast<AbiCall*>(context);
+  if (!call.kernel_) call.kernel_ = kernel;
+}
+
 void AbiCall::check(bp_status status, std::string_view where) const {
   if (status == BP_OK) return;
   std::string what = status_text(status);

@@ -21,6 +21,11 @@ class AbiCall {
   // host.fail: keeps the first text, returns `status` (or BP_INTERNAL for BP_OK, which is no failure).
   static bp_status fail(bp_context context, bp_status status, const char* text) noexcept;
 
+  // bp_kernels_extension.took: keeps the first name.
+  static void took(bp_context context, const char* kernel) noexcept;
+  // What the plugin says it took for an op, or null.
+  const char* kernel() const { return kernel_; }
+
   // Throws when `status` is not BP_OK: kCapacity for BP_OUT_OF_MEMORY, DeviceLost for BP_DEVICE_LOST, else kDevice.
   // `where` names device and call.
   void check(bp_status status, std::string_view where) const;
@@ -28,6 +33,7 @@ class AbiCall {
  private:
   mutable std::mutex mutex_;
   std::string text_;
+  const char* kernel_ = nullptr;
 };
 
 // "out of memory" for BP_OUT_OF_MEMORY; an unknown number gives "status N".

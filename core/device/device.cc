@@ -227,11 +227,12 @@ Support Device::supports(const bp_op_query& query) {
   return support;
 }
 
-void Device::run(const bp_op& op) {
+const char* Device::run(const bp_op& op) {
   AbiCall abi;
   const bp_status status =
       attempt(abi, [&](bp_context context) { return tables_->device->run(handle_, stream_, context, &op); });
   if (status != BP_OK) finish(abi, status, fmt::format("{} {}", op_name(op.code), op.name ? op.name : ""));
+  return abi.kernel();
 }
 
 bp_prepared Device::prepare(const bp_op_query& query) {

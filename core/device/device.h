@@ -110,7 +110,8 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // `no` is an answer: BP_UNSUPPORTED, or features that are missing. A plugin that fails to answer throws.
   Support supports(const bp_op_query& query);
-  void run(const bp_op& op);
+  // Returns the kernel that the plugin says it took, static text, or null where it says nothing.
+  const char* run(const bp_op& op);
   bp_prepared prepare(const bp_op_query& query);  // nullptr where the plugin has no prepare
   void unprepare(bp_prepared prepared) noexcept;
 

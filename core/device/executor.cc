@@ -184,7 +184,9 @@ void Executor::execute(Site& site, const void* args, Binder& binder) {
     observer_->before(site, binder.seen_);
   }
   const auto start = op_times_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
-  devices_[site.slot]->run(op);
+  if (const char* kernel = devices_[site.slot]->run(op)) {
+    ledger_.took(site.code, devices_[site.slot]->name(), step_kind_, kernel, counts_->tokens);
+  }
   for (const auto& back : binder.cast_back_) {
     const Buffer& buffer = binder.open(back.to, back.access);
     cast(site.slot, back.from, back.to.abi(buffer.handle()));

@@ -10,6 +10,7 @@
 
 #include "core/base/abi_call.h"
 #include "core/base/log.h"
+#include "plugins/abi/backplane_kernels.h"
 #include "plugins/host/manifest.h"
 
 namespace backplane::plugins {
@@ -61,7 +62,10 @@ std::uint32_t threads(void*) {
   }
 }
 
-const void* query_extension(void*, const char*) { return nullptr; }  // this core has none yet
+const void* query_extension(void*, const char* name) {
+  static const bp_kernels_extension kernels{sizeof(bp_kernels_extension), AbiCall::took};
+  return name && std::strcmp(name, BP_KERNELS_EXTENSION) == 0 ? &kernels : nullptr;
+}
 
 }  // namespace
 

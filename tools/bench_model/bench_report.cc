@@ -192,6 +192,15 @@ Json report_json(const Report& report) {
     json["fallbacks"].push_back(
         {{"op", entry.op}, {"device", entry.device}, {"count", entry.count}, {"reason", entry.reason}});
   }
+  json["kernels"] = Json::array();
+  for (const device::KernelUse& use : report.model.kernels()) {
+    json["kernels"].push_back({{"op", use.op},
+                               {"device", use.device},
+                               {"shape", use.shape},
+                               {"fewest_tokens", use.fewest_tokens},
+                               {"most_tokens", use.most_tokens},
+                               {"kernel", use.kernel}});
+  }
   return json;
 }
 

@@ -63,14 +63,19 @@ TEST(Conformance, OnednnRefusesOptionsItHasNot) {
 
 // ---- The CUDA backend on an emulated GPU
 
-TEST(Conformance, CudaEmulated) {
-  if (!opens("cuda_emulated:0", {})) GTEST_SKIP() << "not built";
+class ConformanceCuda : public testing::TestWithParam<const char*> {};
+
+TEST_P(ConformanceCuda, IsSound) {
+  const std::string device = std::string("cuda_emulated:") + GetParam();
+  if (!opens(device, {})) GTEST_SKIP() << "not built";
 #ifdef __SANITIZE_THREAD__  // which follows every emulated thread by itself: all of it would take an hour
-  expect_sound(run("cuda_emulated:0", "NORM/"), 20);
+  expect_sound(run(device, "NORM/"), 20);
 #else
-  expect_sound(run("cuda_emulated:0"), 1180);
+  expect_sound(run(device), 1180);
 #endif
 }
+INSTANTIATE_TEST_SUITE_P(Devices, ConformanceCuda, testing::Values("0", "0-bf16"),
+                         [](const auto& device) { return std::string(device.param) == "0" ? "F32" : "BF16"; });
 
 TEST(Conformance, DeclaredRoundingOfActivationsIsAllowedFor) { expect_sound(run("faulty:0", "LINEAR/", "q8=1"), 100); }
 

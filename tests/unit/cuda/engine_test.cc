@@ -1,4 +1,6 @@
 // Whole models on the emulated GPU, with nothing left to another device: the reference's tokens.
+#include <set>
+
 #include "plugins/host/host_table.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/cuda/emulated.h"
@@ -12,6 +14,7 @@ class CudaEngine : public testing::TestWithParam<test::TinyType> {};
 TEST_P(CudaEngine, ChoosesTheTokensOfTheReference) {
   test::TempFolder folder;
   const auto path = test::write_tiny_llama(folder, {.type = GetParam(), .head_dim = 32, .context = 96});
+  std::vector<device::KernelUse> kernels;  // of the latest run
   const auto tokens = [&](const std::shared_ptr<device::Device>& on) {
     models::LoadOptions options;
     options.context = 96;
@@ -27,9 +30,23 @@ TEST_P(CudaEngine, ChoosesTheTokensOfTheReference) {
     }
     std::vector<Ids> chosen;
     for (const auto& [id, answer] : run_to_end(engine)) chosen.push_back(answer.ids);
+    kernels = model->kernels();
     return chosen;
   };
-  EXPECT_EQ(tokens(test::open_emulated()), tokens(test::open_device("cpu:f32")));
+  const auto expected = tokens(test::open_device("cpu:f32"));
+  EXPECT_TRUE(kernels.empty()) << "the reference doesn't tell";
+  EXPECT_EQ(tokens(test::open_emulated()), expected);
+  std::set<std::string> told;
+  for (const device::KernelUse& use : kernels) {
+    told.insert(use.op + " " + use.shape);
+    EXPECT_FALSE(use.kernel.empty());
+    EXPECT_GT(use.count, 0u);
+    EXPECT_LE(use.fewest_tokens, use.most_tokens);
+    EXPECT_EQ(use.device, "cuda_emulated:0");
+  }
+  for (const char* op : {"LINEAR decode", "LINEAR prefill", "ATTN_DECODE decode", "ATTN_PREFILL prefill"}) {
+    EXPECT_TRUE(told.contains(op)) << op;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngine, testing::Values(test::TinyType::kF32, test::TinyType::kQ8_0));

@@ -99,5 +99,28 @@ TEST_F(LedgerTest, WarnSaysItOnceAndAllowNothing) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+TEST(Kernels, AreCountedByOpStepAndName) {
+  device::Ledger ledger;
+  const std::string here = "cuda:0", there = "cuda:1";
+  static const char* const kDecode = "decode";
+  static const char* const kFew = "few";
+  static const char* const kRude = "a\nname of more than sixty-three bytes, which a plugin may give us: bounded";
+  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 2);
+  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 1);
+  ledger.took(BP_OP_LINEAR, there, kDecode, kFew, 7);
+  ledger.took(BP_OP_EMBED, here, kDecode, kRude, 1);
+  const std::vector<device::KernelUse> uses = ledger.kernels();
+  ASSERT_EQ(uses.size(), 3u);
+  EXPECT_EQ(uses[0].op, "EMBED");
+  EXPECT_EQ(uses[0].kernel, "a name of more than sixty-three bytes, which a plugin may give ");
+  EXPECT_EQ(uses[1].op, "LINEAR");
+  EXPECT_EQ(uses[1].fewest_tokens, 1u);
+  EXPECT_EQ(uses[1].most_tokens, 2u);
+  EXPECT_EQ(uses[1].count, 2u);
+  EXPECT_EQ(uses[2].device, "cuda:1");
+  ledger.clear();
+  EXPECT_TRUE(ledger.kernels().empty());
+}
+
 }  // namespace
 }  // namespace backplane

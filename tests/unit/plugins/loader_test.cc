@@ -9,6 +9,7 @@
 
 #include "core/base/abi_call.h"
 #include "core/base/error.h"
+#include "plugins/abi/backplane_kernels.h"
 #include "plugins/host/host_table.h"
 #include "plugins/host/registry.h"
 
@@ -213,6 +214,15 @@ TEST(HostTable, ServicesAreThere) {
   EXPECT_EQ(host->abi_major, std::uint32_t{BP_ABI_MAJOR});
   EXPECT_EQ(host->query_extension(host->self, "anything"), nullptr);
   EXPECT_EQ(host->query_extension(host->self, nullptr), nullptr);
+  const auto* kernels =
+      static_cast<const bp_kernels_extension*>(host->query_extension(host->self, BP_KERNELS_EXTENSION));
+  ASSERT_NE(kernels, nullptr);
+  AbiCall op;
+  EXPECT_EQ(op.kernel(), nullptr);
+  kernels->took(op.context(), "the first");
+  kernels->took(op.context(), "another");
+  EXPECT_STREQ(op.kernel(), "the first");
+  kernels->took(nullptr, "of nothing");
   host->log(host->self, 99, nullptr, nullptr);
   host->log(host->self, -1, "test", "dropped");
   EXPECT_EQ(host->fail(nullptr, BP_INVALID, "nowhere to keep it"), BP_INVALID);
