@@ -70,16 +70,16 @@ class Check {
 };
 
 inline void Check::well_formed(const bp_tensor& tensor, const char* name) const {
-  const std::string label = name;
-  if (is_absent(tensor)) invalid(label + " is absent");
+  const auto label = [name] { return std::string(name); };  // for messages only: this is looked at with every op
+  if (is_absent(tensor)) invalid(label() + " is absent");
   const TypeInfo info = type_info(tensor.type);
-  if (info.block_elements == 0) refuse(label + " has the unknown " + check_text::type_name(tensor.type));
-  if (tensor.rank < 1 || tensor.rank > 4) invalid(label + " has rank " + std::to_string(tensor.rank));
-  if (!is_well_formed(tensor)) invalid(label + " has a negative size");
+  if (info.block_elements == 0) refuse(label() + " has the unknown " + check_text::type_name(tensor.type));
+  if (tensor.rank < 1 || tensor.rank > 4) invalid(label() + " has rank " + std::to_string(tensor.rank));
+  if (!is_well_formed(tensor)) invalid(label() + " has a negative size");
   const auto elements = element_count(tensor);
-  if (!elements || *elements > check_text::kMostElements) invalid(label + " has too many elements");
+  if (!elements || *elements > check_text::kMostElements) invalid(label() + " has too many elements");
   if (row_length(tensor) % info.block_elements != 0) {
-    invalid(label + " has rows of " + std::to_string(row_length(tensor)) + ", not whole blocks of " + info.name);
+    invalid(label() + " has rows of " + std::to_string(row_length(tensor)) + ", not whole blocks of " + info.name);
   }
 }
 
