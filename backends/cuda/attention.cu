@@ -13,27 +13,30 @@ constexpr int kKeys = 32;  // at a time: one for each lane
 
 // Keys or values [begin, begin + kKeys) of one head to shared memory, as floats, a line for each; zero where no row of
 // the block looks.
-template <class T>
-__device__ __forceinline__ void load_keys(const AttentionCall& call, const std::byte* data, std::int64_t dim,
-                                          const std::int32_t* table, std::int64_t begin, std::int64_t first,
-                                          std::int64_t last, float* to, int line) {
+template <bp_type kType>
+__device__ __forceinline__ void load_keys(const AttentionCall& call, const CacheSide& side, const std::int32_t* table,
+                                          std::int64_t begin, std::int64_t first, std::int64_t last, float* to,
+                                          int line) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const CacheView& cache = call.cache;
 #pragma unroll 1
   for (int key = warp; key < kKeys; key += kWarps) {
     const std::int64_t position = begin + key;
-    const T* from = nullptr;
+    std::int64_t place = -1;
     if (position >= first && position <= last) {
       const std::int64_t page = cu::ld_global(table + position / cache.page_size);
       if (page < 0 || page >= cache.pages) {
         if (lane == 0) report(call.fault, kPageFault);
       } else {
-        const std::int64_t place = (page * cache.heads + blockIdx.y) * cache.page_size + position % cache.page_size;
-        from = reinterpret_cast<const T*>(data) + place * dim;
+        place = place_of(cache, page, blockIdx.y, position % cache.page_size);
       }
     }
-    for (int d = lane; d < dim; d += 32) {
-      cu::st_shared(to + key * line + d, from != nullptr ? to_float(cu::ld_global(from + d)) : 0.0f);
+    const int d = 8 * lane;
+    if (d >= side.dim) continue;
+    float values[8] = {};
+    if (place >= 0) Cached<kType>::expand(Cached<kType>::fetch(side, place, d, d + 4), values);
+    for (int i = 0; i < 8; ++i) {
+      if (d + i < side.dim) cu::st_shared(to + key * line + d + i, values[i]);
     }
   }
 }
@@ -54,7 +57,7 @@ struct Room {
 __device__ __forceinline__ float score(const AttentionCall& call, const float* q, const float* key) {
   float dot = 0.0f;
 #pragma unroll 4
-  for (int d = 0; d < call.cache.dim; ++d) dot = fmaf(cu::ld_shared(q + d), cu::ld_shared(key + d), dot);
+  for (int d = 0; d < call.cache.k.dim; ++d) dot = fmaf(cu::ld_shared(q + d), cu::ld_shared(key + d), dot);
   dot *= call.scale;
   return call.softcap > 0.0f ? call.softcap * tanhf(dot / call.softcap) : dot;
 }
@@ -67,7 +70,7 @@ __device__ __forceinline__ void weigh(const AttentionCall& call, const Room& roo
   const bool seen = begin + lane >= row.first && begin + lane <= row.last;
   float weight = 0.0f;
   if (__any_sync(0xffffffffu, seen)) {
-    const float own = seen ? score(call, room.q + slot * call.cache.dim, room.keys + lane * room.line) : -INFINITY;
+    const float own = seen ? score(call, room.q + slot * call.cache.k.dim, room.keys + lane * room.line) : -INFINITY;
     const float largest = fmaxf(part.largest, warp_max(own));
     weight = seen ? expf(own - largest) : 0.0f;
     const float before = expf(part.largest - largest);
@@ -91,7 +94,7 @@ __device__ __forceinline__ void add_values(const AttentionCall& call, const Room
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
       const int d = lane + 32 * i;
-      if (d < call.cache.value_dim) {
+      if (d < call.cache.v.dim) {
         part.out[i] = fmaf(weight, cu::ld_shared(room.keys + key * room.line + d), part.out[i]);
       }
     }
@@ -125,7 +128,7 @@ __device__ Block find_block(const AttentionCall& call) {
 }
 
 // One chunk of the keys for this warp's rows.
-template <class T, int kParts>
+template <bp_type kType, int kParts>
 __device__ __forceinline__ void do_chunk(const AttentionCall& call, const Room& room, const Block& block,
                                          std::int64_t chunk, const Row* rows, Softmax<kParts>* parts) {
   constexpr int kOwn = kRowsPerWarp<kParts>;
@@ -135,20 +138,19 @@ __device__ __forceinline__ void do_chunk(const AttentionCall& call, const Room& 
   if (block.first > begin) begin = block.first / kKeys * kKeys;
   for (; begin <= end; begin += kKeys) {
     __syncthreads();
-    load_keys<T>(call, call.cache.k, call.cache.dim, block.table, begin, block.first, block.last, room.keys, room.line);
+    load_keys<kType>(call, call.cache.k, block.table, begin, block.first, block.last, room.keys, room.line);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) weigh(call, room, slot + i, rows[i], begin, parts[i]);
     __syncthreads();
-    load_keys<T>(call, call.cache.v, call.cache.value_dim, block.table, begin, block.first, block.last, room.keys,
-                 room.line);
+    load_keys<kType>(call, call.cache.v, block.table, begin, block.first, block.last, room.keys, room.line);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) add_values(call, room, slot + i, parts[i]);
   }
 }
 
-template <class A, class T, int kParts>
+template <class A, bp_type kType, int kParts>
 __global__ void __launch_bounds__(kThreads) attention_kernel(const AttentionCall call) {
   constexpr int kOwn = kRowsPerWarp<kParts>, kRows = kRowsPerBlock<kParts>;
   CU_DYN_SHARED(float, shared);
@@ -163,24 +165,24 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(const AttentionCall
   }
 
   Room room;
-  room.line = static_cast<int>(cache.dim > cache.value_dim ? cache.dim : cache.value_dim) + 1;
+  room.line = static_cast<int>(cache.k.dim > cache.v.dim ? cache.k.dim : cache.v.dim) + 1;
   room.q = shared;
-  room.keys = room.q + kRows * cache.dim;
+  room.keys = room.q + kRows * cache.k.dim;
   room.weights = room.keys + kKeys * room.line;
   Row rows[kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     rows[i] = find_row(call, block.start, block.tokens, block.first_row + warp * kOwn + i);
     const A* q = rows[i].token >= 0 ? row_of<A>(call.q, rows[i].token * call.heads + rows[i].head) : nullptr;
-    for (int d = lane; d < cache.dim; d += 32) {
-      cu::st_shared(room.q + (warp * kOwn + i) * cache.dim + d, q != nullptr ? to_float(cu::ld_global(q + d)) : 0.0f);
+    for (int d = lane; d < cache.k.dim; d += 32) {
+      cu::st_shared(room.q + (warp * kOwn + i) * cache.k.dim + d, q != nullptr ? to_float(cu::ld_global(q + d)) : 0.0f);
     }
   }
 
   Softmax<kParts> all[kOwn];
   for (std::int64_t chunk = from; chunk <= to; ++chunk) {
     Softmax<kParts> parts[kOwn];
-    do_chunk<T>(call, room, block, chunk, rows, parts);
+    do_chunk<kType>(call, room, block, chunk, rows, parts);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       if (!sees(rows[i], chunk)) continue;
@@ -216,23 +218,23 @@ __global__ void __launch_bounds__(kThreads) combine_kernel(const AttentionCall c
     part.sum = cu::ld_global(from + 1);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      if (lane + 32 * i < call.cache.value_dim) part.out[i] = cu::ld_global(from + 2 + lane + 32 * i);
+      if (lane + 32 * i < call.cache.v.dim) part.out[i] = cu::ld_global(from + 2 + lane + 32 * i);
     }
     all.combine(part);
   }
   finish<A>(call, all, token, head, lane);
 }
 
-template <class A, class T, int kParts>
+template <class A, bp_type kType, int kParts>
 cudaError_t launch_attention(cudaStream_t stream, const AttentionCall& call) {
   const CacheView& cache = call.cache;
   const std::int64_t sequences = call.last_sequence - call.first_sequence, group = call.heads / cache.heads;
   constexpr int kRows = kRowsPerBlock<kParts>;
-  const std::int64_t line = (cache.dim > cache.value_dim ? cache.dim : cache.value_dim) + 1;
-  const auto bytes = static_cast<std::size_t>(kRows * cache.dim + kKeys * line + kRows * kKeys) * sizeof(float);
+  const std::int64_t line = (cache.k.dim > cache.v.dim ? cache.k.dim : cache.v.dim) + 1;
+  const auto bytes = static_cast<std::size_t>(kRows * cache.k.dim + kKeys * line + kRows * kKeys) * sizeof(float);
   const dim3 grid(static_cast<unsigned>(sequences) * blocks_for(call.max_q * group, kRows),
                   static_cast<unsigned>(cache.heads), call.partial != nullptr ? static_cast<unsigned>(call.chunks) : 1);
-  const cudaError_t error = launch(stream, attention_kernel<A, T, kParts>, grid, kThreads, bytes, call);
+  const cudaError_t error = launch(stream, attention_kernel<A, kType, kParts>, grid, kThreads, bytes, call);
   if (error != cudaSuccess || call.partial == nullptr) return error;
   const unsigned blocks = blocks_for(sequences * call.max_q * call.heads, kWarps);
   return launch(stream, combine_kernel<A, kParts>, dim3(blocks), kThreads, 0, call);
@@ -240,14 +242,8 @@ cudaError_t launch_attention(cudaStream_t stream, const AttentionCall& call) {
 
 template <class A, int kParts>
 cudaError_t launch_typed(cudaStream_t stream, const AttentionCall& call) {
-  switch (call.cache.type) {
-    case BP_TYPE_F32:
-      return launch_attention<A, float, kParts>(stream, call);
-    case BP_TYPE_F16:
-      return launch_attention<A, __half, kParts>(stream, call);
-    default:
-      return launch_attention<A, __nv_bfloat16, kParts>(stream, call);
-  }
+  return visit_cache(call.cache.type,
+                     [&]<bp_type kType>() { return launch_attention<A, kType, kParts>(stream, call); });
 }
 
 }  // namespace
@@ -258,7 +254,7 @@ const char* kernel_name(const AttentionCall& call) {
 
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call) {
   if (call.first_sequence == call.last_sequence || call.max_q == 0 || call.heads == 0) return cudaSuccess;
-  const bool small = call.cache.dim <= 128 && call.cache.value_dim <= 128;
+  const bool small = call.cache.k.dim <= 128 && call.cache.v.dim <= 128;
   return visit_activation(call.activation, [&]<class A>() {
     return small ? launch_typed<A, 4>(stream, call) : launch_typed<A, 8>(stream, call);
   });

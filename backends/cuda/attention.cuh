@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "backends/cuda/common.cuh"
+#include "backends/cuda/kv_cache.cuh"
 
 namespace backplane::cuda {
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ void finish(const AttentionCall& call, Softmax<kParts
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
     const int d = lane + 32 * i;
-    if (d < call.cache.value_dim) cu::st_global(out + d, from_float<A>(all.out[i] / all.sum));
+    if (d < call.cache.v.dim) cu::st_global(out + d, from_float<A>(all.out[i] / all.sum));
   }
 }
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ float* partial_of(const AttentionCall& call, std::int
                                              std::int64_t chunk) {
   const std::int64_t first = cu::ld_global(call.q_start + call.first_sequence);
   const std::int64_t number = ((token - first) * call.heads + head) * call.chunks + chunk;
-  return call.partial + number * (2 + call.cache.value_dim);
+  return call.partial + number * (2 + call.cache.v.dim);
 }
 
 template <int kParts>
@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_partial(const AttentionCall& call, const S
   }
 #pragma unroll
   for (int i = 0; i < kParts; ++i) {
-    if (lane + 32 * i < call.cache.value_dim) cu::st_global(to + 2 + lane + 32 * i, part.out[i]);
+    if (lane + 32 * i < call.cache.v.dim) cu::st_global(to + 2 + lane + 32 * i, part.out[i]);
   }
 }
 

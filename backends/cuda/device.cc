@@ -51,6 +51,18 @@ Stream::~Stream() {
   cudaGetLastError();
 }
 
+std::byte* Stream::scratch(std::uint64_t bytes) {
+  plugin::require(!capturing, "a move of pages while work is being recorded");
+  if (bytes > scratch_bytes_) {
+    check(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
+    scratch_bytes_ = 0;
+    scratch_ = DeviceMemory();
+    scratch_ = DeviceMemory(device, bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_.data();
+}
+
 void Stream::fail(const plugin::Failure& failure) {
   if (!failure_) failure_ = failure;
   throw *failure_;

@@ -52,43 +52,6 @@ struct Buffer : plugin::HostBuffer {
   bp_memory kind = BP_MEMORY_DEVICE;
 };
 
-// A stream, and the failure that sticks to it.
-class Stream {
- public:
-  explicit Stream(Device& device);
-  ~Stream();
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  // Throws the failure of earlier work, once it is known.
-  void use() const {
-    if (failure_) throw *failure_;
-  }
-  // Waits for all work.
-  void sync();
-  // Keeps a failure of work for all later calls.
-  [[noreturn]] void fail(const plugin::Failure& failure);
-
-  Device& device;
-  cudaStream_t handle = nullptr;
-  int* fault = nullptr;  // of host memory that kernels reach: a Fault
-  bool capturing = false;
-
- private:
-  std::optional<plugin::Failure> failure_;
-};
-
-// Runs work of a call that enqueues.
-template <class Function>
-bp_status on_stream(bp_stream handle, bp_context context, Function&& function) noexcept {
-  return plugin::guard(context, [&] {
-    plugin::require(handle != nullptr, "work without a stream");
-    Stream& stream = *reinterpret_cast<Stream*>(handle);
-    stream.use();
-    stream.device.guarded([&] { function(stream); });
-  });
-}
-
 // Memory of the device. Throws BP_OUT_OF_MEMORY.
 class DeviceMemory {
  public:
@@ -108,6 +71,47 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
 };
 
+// A stream, and the failure that sticks to it.
+class Stream {
+ public:
+  explicit Stream(Device& device);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // Throws the failure of earlier work, once it is known.
+  void use() const {
+    if (failure_) throw *failure_;
+  }
+  // Waits for all work.
+  void sync();
+  // Device memory for the work of one call, which the next call reuses. Waits where it grows; not while recording.
+  std::byte* scratch(std::uint64_t bytes);
+  // Keeps a failure of work for all later calls.
+  [[noreturn]] void fail(const plugin::Failure& failure);
+
+  Device& device;
+  cudaStream_t handle = nullptr;
+  int* fault = nullptr;  // of host memory that kernels reach: a Fault
+  bool capturing = false;
+
+ private:
+  std::optional<plugin::Failure> failure_;
+  DeviceMemory scratch_;
+  std::uint64_t scratch_bytes_ = 0;
+};
+
+// Runs work of a call that enqueues.
+template <class Function>
+bp_status on_stream(bp_stream handle, bp_context context, Function&& function) noexcept {
+  return plugin::guard(context, [&] {
+    plugin::require(handle != nullptr, "work without a stream");
+    Stream& stream = *reinterpret_cast<Stream*>(handle);
+    stream.use();
+    stream.device.guarded([&] { function(stream); });
+  });
+}
+
 // A weight: the file's rows as they are, each beginning at a multiple of 16 bytes if its elements are floats. What a
 // file stores transposed is turned on the host, once.
 struct Weight {
@@ -120,17 +124,21 @@ struct Weight {
   DeviceMemory memory;
 };
 
-// K and V of all layers, a page of a layer being K[Hk,S,D] and V[Hk,S,Dv]: what one head reads lies together.
+// K and V of all layers, a page of a layer being K[Hk,S,D] and V[Hk,S,Dv]: what one head reads lies together. kernels.h
+// has the details.
 struct KvCache {
+  struct Side {
+    DeviceMemory memory;
+    CacheSide view;
+  };
   struct Layer {
-    std::int64_t heads, dim, value_dim, group, pages;
-    DeviceMemory k, v;
+    std::int64_t heads, group, pages;
+    Side k, v;
   };
   bp_type type;
   std::int64_t page_size;
   std::vector<Layer> layers;
 
-  std::uint64_t element() const { return plugin::type_info(type).block_bytes; }
   // Throws BP_INVALID for a layer that the cache hasn't.
   const Layer& layer(std::uint32_t index) const {
     plugin::require(index < layers.size(), "a layer that the cache hasn't");
@@ -144,7 +152,8 @@ inline Weight& weight_of(bp_weight weight) { return *reinterpret_cast<Weight*>(w
 inline KvCache& cache_of(bp_kv kv) { return *reinterpret_cast<KvCache*>(kv); }
 
 constexpr bool is_cache_type(bp_type type) {
-  return type == BP_TYPE_F32 || type == BP_TYPE_F16 || type == BP_TYPE_BF16;
+  return type == BP_TYPE_F32 || type == BP_TYPE_F16 || type == BP_TYPE_BF16 || type == BP_TYPE_F8_E4M3 ||
+         type == BP_TYPE_Q8_0;
 }
 bool is_weight_type(bp_type type);
 

@@ -141,12 +141,19 @@ struct RopeCall {
 cudaError_t enqueue(cudaStream_t stream, const RopeCall& call);
 inline const char* kernel_name(const RopeCall&) { return "rope"; }
 
-// One layer's cache: pages of [Hk,S,D].
+// K or V of one layer: [pages][Hk][S] rows of `pitch` elements, a multiple of 16 bytes, of which all from `dim` on are
+// zero. In Q8_0 a row has the quants, and the F16 scales of its blocks lie apart, [pages][Hk][S][dim / 32].
+struct CacheSide {
+  std::byte* data = nullptr;
+  std::byte* scales = nullptr;
+  std::int64_t dim = 0, pitch = 0;
+};
+
+// One layer's cache. There are fewer than 2^31 rows.
 struct CacheView {
   bp_type type = BP_TYPE_NONE;
-  std::byte* k = nullptr;
-  std::byte* v = nullptr;
-  std::int64_t heads = 0, dim = 0, value_dim = 0, pages = 0, page_size = 0;
+  CacheSide k, v;
+  std::int64_t heads = 0, pages = 0, page_size = 0;
 };
 
 struct KvWriteCall {
@@ -159,6 +166,41 @@ struct KvWriteCall {
 };
 cudaError_t enqueue(cudaStream_t stream, const KvWriteCall& call);
 inline const char* kernel_name(const KvWriteCall&) { return "kv_write"; }
+
+// ---- pages.cu
+
+// Pages between one side of a layer and canonical bytes [count,S,Hk,dim] in device memory.
+struct PageMoveCall {
+  static constexpr std::uint64_t kMost = 256;  // pages a launch
+  CacheSide side;
+  std::byte* canonical = nullptr;
+  std::int64_t heads = 0, page_size = 0;
+  std::int64_t row_bytes = 0;    // of a canonical row
+  std::int64_t pitch_bytes = 0;  // of a row of side.data
+  std::int64_t count = 0;
+  bool out = false;  // to canonical bytes
+  std::int32_t pages[kMost];
+};
+cudaError_t enqueue(cudaStream_t stream, const PageMoveCall& call);
+
+// What pages have in one array: page n of `from` begins n * from_step bytes after its begin.
+struct PagePlane {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::int64_t from_step = 0, to_step = 0, bytes = 0;
+};
+
+// Pages from[i] to pages to[i] in several arrays, of which none overlaps another.
+struct PageCopyCall {
+  static constexpr std::uint64_t kMost = 128;  // pages a launch
+  static constexpr int kMostPlanes = 48;
+  PagePlane planes[kMostPlanes];
+  int plane_count = 0;
+  std::int64_t count = 0;
+  std::int32_t from[kMost], to[kMost];
+};
+static_assert(sizeof(PageCopyCall) < 4096, "what a launch can carry");
+cudaError_t enqueue(cudaStream_t stream, const PageCopyCall& call);
 
 // ---- attention.cu
 

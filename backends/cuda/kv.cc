@@ -1,8 +1,9 @@
-// The KV cache: its memory, its table, and the ops on it.
+// The KV cache: its memory and its table.
 #include <algorithm>
-#include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "backends/cuda/ops.h"
 
@@ -22,19 +23,34 @@ void for_layers(const bp_kv_desc& desc, Visit&& visit) {
 
 void check_desc(const bp_kv_desc& desc) {
   if (desc.flags != 0) plugin::refuse("unknown flags of a KV cache");
-  if (!is_cache_type(desc.type)) {
-    plugin::refuse(std::string("KV caches in ") + plugin::type_info(desc.type).name);
-  }
+  const plugin::TypeInfo info = plugin::type_info(desc.type);
+  if (!is_cache_type(desc.type)) plugin::refuse(std::string("KV caches in ") + info.name);
   plugin::require(desc.page_size != 0, "pages of no tokens");
+  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
+    for (const std::uint32_t dim : {layer.head_dim, layer.value_dim}) {
+      if (dim > kMostHeadDim) plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
+      if (dim % info.block_elements == 0) continue;
+      plugin::refuse("heads of " + std::to_string(dim) + " in " + info.name + ", which has blocks of " +
+                     std::to_string(info.block_elements));
+    }
+  });
 }
 
-// Bytes of the K or V of one layer.
-std::uint64_t side_bytes(const bp_kv_desc& desc, const bp_kv_layer& layer, std::uint32_t dim, std::uint64_t pages) {
-  if (dim > kMostHeadDim) plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
-  plugin::Bytes bytes = plugin::checked_multiply(pages, std::uint64_t{desc.page_size} * layer.kv_heads);
-  if (bytes) bytes = plugin::checked_multiply(*bytes, std::uint64_t{dim} * plugin::type_info(desc.type).block_bytes);
-  plugin::require(bytes.has_value() && *bytes <= INT64_MAX, "a KV cache of impossible size");
-  return *bytes;
+// The K or V of one layer.
+struct Size {
+  std::int64_t pitch;          // elements of a row
+  std::uint64_t data, scales;  // bytes
+};
+
+Size side_size(const bp_kv_desc& desc, const bp_kv_layer& layer, std::uint32_t dim, std::uint64_t pages) {
+  const bool quantized = desc.type == BP_TYPE_Q8_0;
+  const std::uint64_t element = quantized ? 1 : plugin::type_info(desc.type).block_bytes;
+  const std::uint64_t unit = element == 1 ? 16 : 8;  // elements; what a thread reads lies in whole 16 bytes
+  const std::uint64_t pitch = (dim + unit - 1) / unit * unit;
+  const plugin::Bytes rows = plugin::checked_multiply(pages, std::uint64_t{desc.page_size} * layer.kv_heads);
+  plugin::require(rows.has_value(), "a KV cache of impossible size");
+  if (*rows > INT32_MAX) plugin::refuse("a layer of 2^31 keys and more");
+  return {static_cast<std::int64_t>(pitch), *rows * pitch * element, quantized ? *rows * (dim / 32) * 2 : 0};
 }
 
 bp_status bytes(bp_device, bp_context context, const bp_kv_desc* given, std::uint64_t* total) {
@@ -44,7 +60,8 @@ bp_status bytes(bp_device, bp_context context, const bp_kv_desc* given, std::uin
     *total = 0;
     for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
       for (const std::uint32_t dim : {layer.head_dim, layer.value_dim}) {
-        const plugin::Bytes sum = plugin::checked_add(*total, side_bytes(desc, layer, dim, pages));
+        const Size size = side_size(desc, layer, dim, pages);
+        const plugin::Bytes sum = plugin::checked_add(*total, size.data + size.scales);
         plugin::require(sum.has_value(), "a KV cache of impossible size");
         *total = *sum;
       }
@@ -52,20 +69,33 @@ bp_status bytes(bp_device, bp_context context, const bp_kv_desc* given, std::uin
   });
 }
 
+KvCache::Side make_side(Device& device, const bp_kv_desc& desc, const bp_kv_layer& layer, std::uint32_t dim,
+                        std::uint64_t pages) {
+  const Size size = side_size(desc, layer, dim, pages);
+  KvCache::Side side{DeviceMemory(device, size.data + size.scales), {}};
+  side.view.data = side.memory.data();
+  side.view.scales = size.scales != 0 ? side.view.data + size.data : nullptr;
+  side.view.dim = dim;
+  side.view.pitch = size.pitch;
+  if (size.pitch != dim && size.data != 0) check(cudaMemset(side.view.data, 0, size.data), "cudaMemset");
+  return side;
+}
+
 bp_status create(bp_device handle, bp_context context, const bp_kv_desc* given, bp_kv* kv) {
   return plugin::guard(context, [&] {
-    device_of(handle).guarded([&] {
+    Device& device = device_of(handle);
+    device.guarded([&] {
       const bp_kv_desc desc = plugin::read_struct(given);
       check_desc(desc);
       auto cache = std::make_unique<KvCache>();
       cache->type = desc.type;
       cache->page_size = desc.page_size;
       for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
-        cache->layers.push_back({layer.kv_heads, layer.head_dim, layer.value_dim, layer.group,
-                                 static_cast<std::int64_t>(pages),
-                                 DeviceMemory(device_of(handle), side_bytes(desc, layer, layer.head_dim, pages)),
-                                 DeviceMemory(device_of(handle), side_bytes(desc, layer, layer.value_dim, pages))});
+        cache->layers.push_back({layer.kv_heads, layer.group, static_cast<std::int64_t>(pages),
+                                 make_side(device, desc, layer, layer.head_dim, pages),
+                                 make_side(device, desc, layer, layer.value_dim, pages)});
       });
+      check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // the zeros, which other streams don't wait for
       *kv = reinterpret_cast<bp_kv>(cache.release());
     });
   });
@@ -79,20 +109,40 @@ void check_pages(const KvCache::Layer& layer, const std::int32_t* pages, std::ui
   }
 }
 
-// Moves pages of K or V between the cache and canonical bytes [count,S,Hk,dim].
-void move_side(const Stream& on, const KvCache& cache, const KvCache::Layer& layer, std::byte* own, std::int64_t dim,
+constexpr std::uint64_t kScratchBytes = std::uint64_t{16} << 20;
+
+// How many pages go at once, of that many bytes each.
+std::uint64_t batch_of(std::uint64_t page, std::uint64_t count, std::uint64_t most) {
+  return std::min({count, most, std::max<std::uint64_t>(1, kScratchBytes / std::max<std::uint64_t>(1, page))});
+}
+
+// Moves pages of K or V between the cache and canonical bytes [count,S,Hk,dim] of the host: a kernel brings them to or
+// from memory of the device where they lie as they do there, and one copy does the rest.
+void move_side(Stream& on, const KvCache& cache, const KvCache::Layer& layer, const CacheSide& side,
                const std::int32_t* pages, std::uint64_t count, std::byte* canonical, bool out) {
-  const std::size_t row = static_cast<std::size_t>(dim) * cache.element();
-  const std::size_t line = row * static_cast<std::size_t>(layer.heads);  // of canonical bytes, a token
-  const auto tokens = static_cast<std::size_t>(cache.page_size);
-  if (row == 0) return;
-  for (std::uint64_t p = 0; p < count; ++p) {
-    for (std::size_t h = 0; h < static_cast<std::size_t>(layer.heads); ++h) {
-      std::byte* page = own + (static_cast<std::size_t>(pages[p] * layer.heads) + h) * tokens * row;
-      std::byte* there = canonical + p * tokens * line + h * row;
-      check(out ? cudaMemcpy2DAsync(there, line, page, row, row, tokens, cudaMemcpyDeviceToHost, on.handle)
-                : cudaMemcpy2DAsync(page, row, there, line, row, tokens, cudaMemcpyHostToDevice, on.handle),
-            "cudaMemcpy2DAsync");
+  const plugin::TypeInfo info = plugin::type_info(cache.type);
+  PageMoveCall kernel;
+  kernel.side = side;
+  kernel.heads = layer.heads;
+  kernel.page_size = cache.page_size;
+  kernel.row_bytes = side.dim / info.block_elements * info.block_bytes;
+  kernel.pitch_bytes = side.pitch * (side.scales != nullptr ? 1 : info.block_bytes);
+  kernel.out = out;
+  const auto page = static_cast<std::uint64_t>(kernel.row_bytes * layer.heads * cache.page_size);
+  if (page == 0 || count == 0) return;
+  const std::uint64_t batch = batch_of(page, count, PageMoveCall::kMost);
+  kernel.canonical = on.scratch(batch * page);
+  for (std::uint64_t begin = 0; begin < count; begin += batch) {
+    const std::uint64_t now = std::min(batch, count - begin);
+    kernel.count = static_cast<std::int64_t>(now);
+    std::copy_n(pages + begin, now, kernel.pages);
+    std::byte* there = canonical + begin * page;
+    if (!out) {
+      check(cudaMemcpyAsync(kernel.canonical, there, now * page, cudaMemcpyHostToDevice, on.handle), "cudaMemcpyAsync");
+    }
+    check(enqueue(on.handle, kernel), "a kernel's launch");
+    if (out) {
+      check(cudaMemcpyAsync(there, kernel.canonical, now * page, cudaMemcpyDeviceToHost, on.handle), "cudaMemcpyAsync");
     }
   }
 }
@@ -103,8 +153,8 @@ bp_status move(bp_stream stream, bp_context context, bp_kv kv, std::uint32_t ind
     const KvCache& cache = cache_of(kv);
     const KvCache::Layer& layer = cache.layer(index);
     check_pages(layer, pages, count);
-    move_side(on, cache, layer, layer.k.data(), layer.dim, pages, count, static_cast<std::byte*>(k), out);
-    move_side(on, cache, layer, layer.v.data(), layer.value_dim, pages, count, static_cast<std::byte*>(v), out);
+    move_side(on, cache, layer, layer.k.view, pages, count, static_cast<std::byte*>(k), out);
+    move_side(on, cache, layer, layer.v.view, pages, count, static_cast<std::byte*>(v), out);
   });
 }
 
@@ -118,51 +168,128 @@ bp_status import_pages(bp_device, bp_stream stream, bp_context context, bp_kv kv
   return move(stream, context, kv, layer, pages, count, const_cast<void*>(k), const_cast<void*>(v), false);
 }
 
+// An array of the cache, and the bytes that a page has in it.
+struct Plane {
+  std::byte* data;
+  std::int64_t bytes;
+};
+
+// The arrays of a layer; first those whose pages are whole 16 bytes.
+std::vector<Plane> planes_of(const KvCache& cache, const KvCache::Layer& layer) {
+  const std::int64_t rows = layer.heads * cache.page_size;
+  const std::int64_t element = cache.type == BP_TYPE_Q8_0 ? 1 : plugin::type_info(cache.type).block_bytes;
+  std::vector<Plane> planes;
+  for (const CacheSide* side : {&layer.k.view, &layer.v.view})
+    planes.push_back({side->data, rows * side->pitch * element});
+  for (const CacheSide* side : {&layer.k.view, &layer.v.view}) {
+    if (side->scales != nullptr) planes.push_back({side->scales, rows * (side->dim / 32) * 2});
+  }
+  std::erase_if(planes, [](const Plane& plane) { return plane.bytes == 0; });
+  return planes;
+}
+
+// Fills in the call's planes, as many as it takes, and enqueues it for all pages.
+void copy_planes(const Stream& on, const std::vector<PagePlane>& planes, const std::int32_t* from,
+                 const std::int32_t* to, std::uint64_t count) {
+  PageCopyCall kernel;
+  for (std::size_t plane = 0; plane < planes.size(); plane += PageCopyCall::kMostPlanes) {
+    kernel.plane_count = static_cast<int>(std::min<std::size_t>(planes.size() - plane, PageCopyCall::kMostPlanes));
+    std::copy_n(planes.begin() + static_cast<std::ptrdiff_t>(plane), kernel.plane_count, kernel.planes);
+    for (std::uint64_t begin = 0; begin < count; begin += PageCopyCall::kMost) {
+      const std::uint64_t now = std::min(count - begin, PageCopyCall::kMost);
+      kernel.count = static_cast<std::int64_t>(now);
+      std::copy_n(from + begin, now, kernel.from);
+      std::copy_n(to + begin, now, kernel.to);
+      check(enqueue(on.handle, kernel), "a kernel's launch");
+    }
+  }
+}
+
 bp_status copy_pages(bp_device, bp_stream stream, bp_context context, bp_kv kv, std::uint32_t group,
                      const std::int32_t* from, const std::int32_t* to, std::uint64_t count) {
   return on_stream(stream, context, [&](Stream& on) {
     const KvCache& cache = cache_of(kv);
+    std::vector<PagePlane> planes;
     for (const KvCache::Layer& layer : cache.layers) {
       if (layer.group != group) continue;
       check_pages(layer, from, count);
       check_pages(layer, to, count);
-      const auto page = static_cast<std::size_t>(layer.heads * cache.page_size) * cache.element();
-      for (std::uint64_t i = 0; i < count; ++i) {
-        if (from[i] == to[i]) continue;
-        const auto source = static_cast<std::size_t>(from[i]), target = static_cast<std::size_t>(to[i]);
-        for (const auto& [data, dim] : {std::pair{layer.k.data(), layer.dim}, {layer.v.data(), layer.value_dim}}) {
-          const std::size_t size = page * static_cast<std::size_t>(dim);
-          if (size == 0) continue;
-          check(cudaMemcpyAsync(data + target * size, data + source * size, size, cudaMemcpyDeviceToDevice, on.handle),
-                "cudaMemcpyAsync");
-        }
+      for (const Plane& plane : planes_of(cache, layer)) {
+        planes.push_back({plane.data, plane.data, plane.bytes, plane.bytes, plane.bytes});
+      }
+    }
+    copy_planes(on, planes, from, to, count);
+  });
+}
+
+// ---- Pages as they are: a layer's arrays, page after page.
+
+bp_status native_layout(bp_device, bp_context context, bp_kv kv, char tag[64]) {
+  return plugin::guard(context, [&] {
+    const KvCache& cache = cache_of(kv);
+    const std::string text =
+        std::string("cuda-1 ") + plugin::type_info(cache.type).name + " S" + std::to_string(cache.page_size);
+    std::fill_n(tag, 64, '\0');
+    std::copy_n(text.begin(), std::min<std::size_t>(text.size(), 63), tag);
+  });
+}
+
+std::int64_t native_bytes(const std::vector<Plane>& planes) {
+  std::int64_t bytes = 0;
+  for (const Plane& plane : planes) bytes += plane.bytes;
+  return bytes;
+}
+
+bp_status native_page_bytes(bp_device, bp_context context, bp_kv kv, std::uint32_t layer, std::uint64_t* bytes) {
+  return plugin::guard(context, [&] {
+    const KvCache& cache = cache_of(kv);
+    *bytes = static_cast<std::uint64_t>(native_bytes(planes_of(cache, cache.layer(layer))));
+  });
+}
+
+bp_status move_native(bp_stream stream, bp_context context, bp_kv kv, std::uint32_t index, const std::int32_t* pages,
+                      std::uint64_t count, std::byte* data, bool out) {
+  return on_stream(stream, context, [&](Stream& on) {
+    const KvCache& cache = cache_of(kv);
+    const KvCache::Layer& layer = cache.layer(index);
+    check_pages(layer, pages, count);
+    const std::vector<Plane> own = planes_of(cache, layer);
+    const std::int64_t page = native_bytes(own);
+    if (page == 0 || count == 0) return;
+    const std::uint64_t size = static_cast<std::uint64_t>(page), batch = batch_of(size, count, PageCopyCall::kMost);
+    std::byte* scratch = on.scratch(batch * size);
+    std::vector<PagePlane> planes;
+    std::byte* part = scratch;
+    for (const Plane& plane : own) {
+      planes.push_back(out ? PagePlane{plane.data, part, plane.bytes, page, plane.bytes}
+                           : PagePlane{part, plane.data, page, plane.bytes, plane.bytes});
+      part += plane.bytes;
+    }
+    std::vector<std::int32_t> numbers(batch);
+    std::iota(numbers.begin(), numbers.end(), 0);
+    for (std::uint64_t begin = 0; begin < count; begin += batch) {
+      const std::uint64_t now = std::min(batch, count - begin);
+      std::byte* there = data + begin * size;
+      if (out) {
+        copy_planes(on, planes, pages + begin, numbers.data(), now);
+        check(cudaMemcpyAsync(there, scratch, now * size, cudaMemcpyDeviceToHost, on.handle), "cudaMemcpyAsync");
+      } else {
+        check(cudaMemcpyAsync(scratch, there, now * size, cudaMemcpyHostToDevice, on.handle), "cudaMemcpyAsync");
+        copy_planes(on, planes, numbers.data(), pages + begin, now);
       }
     }
   });
 }
 
-// The layer's cache for kernels, of the shape that an op says.
-CacheView view_of(const KvCache& cache, std::uint32_t index, std::uint32_t group, const bp_step& step,
-                  std::int64_t heads, std::int64_t dim, std::int64_t value_dim) {
-  const KvCache::Layer& layer = cache.layer(index);
-  plugin::require(step.page_size == cache.page_size, "the step's pages are of another size than the cache's");
-  plugin::require(layer.heads == heads && layer.dim == dim && layer.value_dim == value_dim && layer.group == group,
-                  "an op on heads of another shape or group than this layer's cache");
-  return {cache.type, layer.k.data(), layer.v.data(), heads, dim, value_dim, layer.pages, cache.page_size};
+bp_status export_native(bp_device, bp_stream stream, bp_context context, bp_kv kv, std::uint32_t layer,
+                        const std::int32_t* pages, std::uint64_t count, void* data) {
+  return move_native(stream, context, kv, layer, pages, count, static_cast<std::byte*>(data), true);
 }
 
-constexpr std::uint64_t kMostPartialBytes = std::uint64_t{64} << 20;
-
-// Floats of results of chunks, for that many tokens.
-std::uint64_t partial_bytes(const bp_attention_args& args, std::uint64_t tokens, std::uint64_t chunks) {
-  const std::uint64_t row = 2 + static_cast<std::uint64_t>(args.out.shape[2]);
-  plugin::Bytes bytes = plugin::checked_multiply(tokens, static_cast<std::uint64_t>(args.q.shape[1]));
-  if (bytes) bytes = plugin::checked_multiply(*bytes, chunks);
-  if (bytes) bytes = plugin::checked_multiply(*bytes, row * sizeof(float));
-  return bytes.value_or(std::numeric_limits<std::uint64_t>::max());
+bp_status import_native(bp_device, bp_stream stream, bp_context context, bp_kv kv, std::uint32_t layer,
+                        const std::int32_t* pages, std::uint64_t count, const void* data) {
+  return move_native(stream, context, kv, layer, pages, count, static_cast<std::byte*>(const_cast<void*>(data)), false);
 }
-
-std::uint64_t chunks_of(const bp_step& step) { return (std::uint64_t{step.max_kv} + kChunk - 1) / kChunk; }
 
 }  // namespace
 
@@ -173,64 +300,10 @@ void fill_kv(bp_kv_table& table) {
   table.export_pages = export_pages;
   table.import_pages = import_pages;
   table.copy_pages = copy_pages;
-}
-
-std::uint64_t workspace_bytes(const bp_attention_args& args) {
-  if (args.step == nullptr) return 0;
-  const bp_step step = plugin::step_of(args.step);
-  const std::uint64_t bytes = partial_bytes(args, step.tokens, chunks_of(step));
-  return std::min(bytes, kMostPartialBytes) + plugin::kHostAlignment;
-}
-
-void run(const Call& call, const bp_kv_write_args& args) {
-  const bp_step step = plugin::step_of(args.step);
-  KvWriteCall kernel;
-  kernel.cache =
-      view_of(cache_of(args.kv), args.layer, args.group, step, args.k.shape[1], args.k.shape[2], args.v.shape[2]);
-  kernel.k = input(args.k, "k");
-  kernel.v = input(args.v, "v");
-  const std::uint64_t skipped = std::uint64_t{args.group} * step.tokens;
-  kernel.slots = step_array<std::int64_t>(step, step.slot_offset + skipped * sizeof(std::int64_t), step.tokens);
-  kernel.tokens = step.tokens;
-  kernel.fault = call.stream.fault;
-  launch(call, kernel);
-}
-
-void run(const Call& call, const bp_attention_args& args) {
-  const bp_step step = plugin::step_of(args.step);
-  AttentionCall kernel;
-  kernel.cache =
-      view_of(cache_of(args.kv), args.layer, args.group, step, args.kv_heads, args.q.shape[2], args.out.shape[2]);
-  kernel.q = input(args.q, "q");
-  kernel.out = output(args.out, "out");
-  kernel.sinks = vector_of<const float>(args.sinks, "sinks");
-  kernel.q_start = step_array<std::int32_t>(step, step.q_start_offset, std::uint64_t{step.sequences} + 1);
-  kernel.pos = step_array<std::int32_t>(step, step.pos_offset, step.tokens);
-  const std::uint64_t table = std::uint64_t{step.sequences} * step.max_pages;
-  kernel.page_table =
-      step_array<std::int32_t>(step, step.page_table_offset + args.group * table * sizeof(std::int32_t), table);
-  kernel.max_pages = step.max_pages;
-  kernel.first_sequence = args.first_sequence;
-  kernel.last_sequence = args.last_sequence;
-  kernel.max_q = step.max_q;
-  kernel.heads = args.q.shape[1];
-  kernel.window = args.window;
-  kernel.scale = static_cast<float>(args.scale);
-  kernel.softcap = static_cast<float>(args.softcap);
-  kernel.fault = call.stream.fault;
-
-  // Chunks apart, where sequences alone don't keep the GPU busy and there is room for their results.
-  const std::uint64_t chunks = chunks_of(step), sequences = args.last_sequence - args.first_sequence;
-  kernel.chunks = static_cast<std::int64_t>(chunks);
-  const std::uint64_t tokens = std::min<std::uint64_t>(step.tokens, sequences * step.max_q);
-  const std::uint64_t needed = partial_bytes(args, tokens, chunks);
-  const auto blocks = sequences * args.kv_heads;
-  if (chunks > 1 && chunks < 65536 && blocks < 4 * static_cast<std::uint64_t>(call.stream.device.processors) &&
-      needed <= kMostPartialBytes && call.op.workspace != nullptr &&
-      needed + plugin::kHostAlignment <= call.op.workspace_bytes) {
-    kernel.partial = plugin::Workspace(call.op).take<float>(needed / sizeof(float));
-  }
-  launch(call, kernel);
+  table.native_layout = native_layout;
+  table.native_page_bytes = native_page_bytes;
+  table.export_native = export_native;
+  table.import_native = import_native;
 }
 
 }  // namespace backplane::cuda

@@ -1,5 +1,5 @@
 // Rotary embedding, and the way of K and V into the cache.
-#include "backends/cuda/common.cuh"
+#include "backends/cuda/kv_cache.cuh"
 
 namespace backplane::cuda {
 namespace {
@@ -33,33 +33,25 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeCall call) {
   }
 }
 
-template <class A, class T>
-__device__ __forceinline__ void write_head(const Rows& from, std::int64_t number, std::byte* to, std::int64_t dim) {
-  const A* x = row_of<A>(from, number);
-  for (std::int64_t i = threadIdx.x; i < dim; i += kThreads) {
-    cu::st_global(reinterpret_cast<T*>(to) + i, from_float<T>(to_float(cu::ld_global(x + i))));
-  }
-}
-
-// A block has one head of one token.
-template <class A, class T>
+// A warp has one head of one token, first its key, then its value.
+template <class A, bp_type kType>
 __global__ void __launch_bounds__(kThreads) kv_write_kernel(const KvWriteCall call) {
-  const std::int64_t token = blockIdx.x, head = blockIdx.y;
-  const std::int64_t slot = cu::ld_global(call.slots + token);
   const CacheView& cache = call.cache;
-  if (slot < 0) {
-    if (slot < -1 && threadIdx.x == 0) report(call.fault, kSlotFault);
+  const std::int64_t number = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  const std::int64_t token = number / cache.heads, head = number % cache.heads;
+  if (token >= call.tokens) return;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::int64_t slot = cu::ld_global(call.slots + token);
+  if (slot < 0 || slot >= cache.pages * cache.page_size) {
+    if (slot != -1 && lane == 0) report(call.fault, kSlotFault);
     return;
   }
-  if (slot >= cache.pages * cache.page_size) {
-    if (threadIdx.x == 0) report(call.fault, kSlotFault);
-    return;
-  }
-  const std::int64_t page = slot / cache.page_size, offset = slot % cache.page_size;
-  const std::int64_t place = (page * cache.heads + head) * cache.page_size + offset;
-  const std::int64_t size = sizeof(T), number = token * cache.heads + head;
-  write_head<A, T>(call.k, number, cache.k + place * cache.dim * size, cache.dim);
-  write_head<A, T>(call.v, number, cache.v + place * cache.value_dim * size, cache.value_dim);
+  const std::int64_t place = place_of(cache, slot / cache.page_size, head, slot % cache.page_size);
+  float values[8];
+  load_head<A>(row_of<A>(call.k, number), cache.k.dim, values);
+  Cached<kType>::store(cache.k, place, values);
+  load_head<A>(row_of<A>(call.v, number), cache.v.dim, values);
+  Cached<kType>::store(cache.v, place, values);
 }
 
 }  // namespace
@@ -73,16 +65,11 @@ cudaError_t enqueue(cudaStream_t stream, const RopeCall& call) {
 
 cudaError_t enqueue(cudaStream_t stream, const KvWriteCall& call) {
   if (call.tokens == 0 || call.cache.heads == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(call.tokens), static_cast<unsigned>(call.cache.heads));
+  const dim3 grid(blocks_for(call.tokens * call.cache.heads, kThreads / 32));
   return visit_activation(call.activation, [&]<class A>() {
-    switch (call.cache.type) {
-      case BP_TYPE_F32:
-        return launch(stream, kv_write_kernel<A, float>, grid, kThreads, 0, call);
-      case BP_TYPE_F16:
-        return launch(stream, kv_write_kernel<A, __half>, grid, kThreads, 0, call);
-      default:
-        return launch(stream, kv_write_kernel<A, __nv_bfloat16>, grid, kThreads, 0, call);
-    }
+    return visit_cache(call.cache.type, [&]<bp_type kType>() {
+      return launch(stream, kv_write_kernel<A, kType>, grid, kThreads, 0, call);
+    });
   });
 }
 

@@ -1,0 +1,94 @@
+// The ops on the KV cache.
+#include <algorithm>
+#include <limits>
+
+#include "backends/cuda/ops.h"
+
+namespace backplane::cuda {
+namespace {
+
+// The layer's cache for kernels, of the shape that an op says.
+CacheView view_of(const KvCache& cache, std::uint32_t index, std::uint32_t group, const bp_step& step,
+                  std::int64_t heads, std::int64_t dim, std::int64_t value_dim) {
+  const KvCache::Layer& layer = cache.layer(index);
+  plugin::require(step.page_size == cache.page_size, "the step's pages are of another size than the cache's");
+  plugin::require(
+      layer.heads == heads && layer.k.view.dim == dim && layer.v.view.dim == value_dim && layer.group == group,
+      "an op on heads of another shape or group than this layer's cache");
+  return {cache.type, layer.k.view, layer.v.view, heads, layer.pages, cache.page_size};
+}
+
+constexpr std::uint64_t kMostPartialBytes = std::uint64_t{64} << 20;
+
+// Floats of results of chunks, for that many tokens.
+std::uint64_t partial_bytes(const bp_attention_args& args, std::uint64_t tokens, std::uint64_t chunks) {
+  const std::uint64_t row = 2 + static_cast<std::uint64_t>(args.out.shape[2]);
+  plugin::Bytes bytes = plugin::checked_multiply(tokens, static_cast<std::uint64_t>(args.q.shape[1]));
+  if (bytes) bytes = plugin::checked_multiply(*bytes, chunks);
+  if (bytes) bytes = plugin::checked_multiply(*bytes, row * sizeof(float));
+  return bytes.value_or(std::numeric_limits<std::uint64_t>::max());
+}
+
+std::uint64_t chunks_of(const bp_step& step) { return (std::uint64_t{step.max_kv} + kChunk - 1) / kChunk; }
+
+}  // namespace
+
+std::uint64_t workspace_bytes(const bp_attention_args& args) {
+  if (args.step == nullptr) return 0;
+  const bp_step step = plugin::step_of(args.step);
+  const std::uint64_t bytes = partial_bytes(args, step.tokens, chunks_of(step));
+  return std::min(bytes, kMostPartialBytes) + plugin::kHostAlignment;
+}
+
+void run(const Call& call, const bp_kv_write_args& args) {
+  const bp_step step = plugin::step_of(args.step);
+  KvWriteCall kernel;
+  kernel.cache =
+      view_of(cache_of(args.kv), args.layer, args.group, step, args.k.shape[1], args.k.shape[2], args.v.shape[2]);
+  kernel.k = input(args.k, "k");
+  kernel.v = input(args.v, "v");
+  const std::uint64_t skipped = std::uint64_t{args.group} * step.tokens;
+  kernel.slots = step_array<std::int64_t>(step, step.slot_offset + skipped * sizeof(std::int64_t), step.tokens);
+  kernel.tokens = step.tokens;
+  kernel.fault = call.stream.fault;
+  launch(call, kernel);
+}
+
+void run(const Call& call, const bp_attention_args& args) {
+  const bp_step step = plugin::step_of(args.step);
+  AttentionCall kernel;
+  kernel.cache =
+      view_of(cache_of(args.kv), args.layer, args.group, step, args.kv_heads, args.q.shape[2], args.out.shape[2]);
+  kernel.q = input(args.q, "q");
+  kernel.out = output(args.out, "out");
+  kernel.sinks = vector_of<const float>(args.sinks, "sinks");
+  kernel.q_start = step_array<std::int32_t>(step, step.q_start_offset, std::uint64_t{step.sequences} + 1);
+  kernel.pos = step_array<std::int32_t>(step, step.pos_offset, step.tokens);
+  const std::uint64_t table = std::uint64_t{step.sequences} * step.max_pages;
+  kernel.page_table =
+      step_array<std::int32_t>(step, step.page_table_offset + args.group * table * sizeof(std::int32_t), table);
+  kernel.max_pages = step.max_pages;
+  kernel.first_sequence = args.first_sequence;
+  kernel.last_sequence = args.last_sequence;
+  kernel.max_q = step.max_q;
+  kernel.heads = args.q.shape[1];
+  kernel.window = args.window;
+  kernel.scale = static_cast<float>(args.scale);
+  kernel.softcap = static_cast<float>(args.softcap);
+  kernel.fault = call.stream.fault;
+
+  // Chunks apart, where sequences alone don't keep the GPU busy and there is room for their results.
+  const std::uint64_t chunks = chunks_of(step), sequences = args.last_sequence - args.first_sequence;
+  kernel.chunks = static_cast<std::int64_t>(chunks);
+  const std::uint64_t tokens = std::min<std::uint64_t>(step.tokens, sequences * step.max_q);
+  const std::uint64_t needed = partial_bytes(args, tokens, chunks);
+  const auto blocks = sequences * args.kv_heads;
+  if (chunks > 1 && chunks < 65536 && blocks < 4 * static_cast<std::uint64_t>(call.stream.device.processors) &&
+      needed <= kMostPartialBytes && call.op.workspace != nullptr &&
+      needed + plugin::kHostAlignment <= call.op.workspace_bytes) {
+    kernel.partial = plugin::Workspace(call.op).take<float>(needed / sizeof(float));
+  }
+  launch(call, kernel);
+}
+
+}  // namespace backplane::cuda
