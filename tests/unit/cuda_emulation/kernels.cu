@@ -2,6 +2,8 @@
 
 #include <cuda_pipeline.h>
 
+#include "backends/cuda/mma.cuh"
+
 __global__ void add_vectors(const float* a, const float* b, float* sum, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) cu::st_global(sum + i, cu::ld_global(a + i) + cu::ld_global(b + i));
@@ -127,6 +129,79 @@ __global__ void multiply_tile_tf32(const float* a, const float* b, float* c, int
   }
   wmma::store_matrix_sync(c, sums, 16, wmma::mem_row_major);
 }
+
+namespace {
+
+constexpr int kFragments = 3;
+using backplane::cuda::Unit;
+
+/// Element i of a lane's fragments, as the PTX ISA says which it is: groupID and threadID_in_group are its names.
+template <Unit kUnit>
+struct Element {
+  static constexpr bool kTf32 = kUnit == Unit::kTf32;
+  static constexpr int kDepth = kTf32 ? 8 : 16;
+  int group_id, thread_in_group;
+
+  __device__ int a(int i) const {
+    const bool upper = kTf32 ? i == 0 || i == 2 : (0 <= i && i < 2) || (4 <= i && i < 6);
+    const int row = upper ? group_id : group_id + 8;
+    const int column = kTf32   ? (i < 2 ? thread_in_group : thread_in_group + 4)
+                       : i < 4 ? thread_in_group * 2 + (i & 1)
+                               : thread_in_group * 2 + (i & 1) + 8;
+    return row * kDepth + column;
+  }
+  __device__ int b(int i) const {
+    const int row = kTf32   ? (i == 0 ? thread_in_group : thread_in_group + 4)
+                    : i < 2 ? thread_in_group * 2 + (i & 1)
+                            : thread_in_group * 2 + (i & 1) + 8;
+    return row * 8 + group_id;
+  }
+  __device__ int d(int i) const { return (i < 2 ? group_id : group_id + 8) * 8 + thread_in_group * 2 + (i & 1); }
+};
+
+template <Unit kUnit>
+__device__ void multiply_by_isa(const float* a, const float* b, float* d, int count) {
+  using Place = Element<kUnit>;
+  const int lane = static_cast<int>(threadIdx.x);
+  const Place place{lane >> 2, lane % 4};
+  const auto word = [](const float* from, int first, int second) {
+    return Place::kTf32 ? __float_as_uint(from[first]) : backplane::cuda::pack_bf16(from[first], from[second]);
+  };
+  std::uint32_t left[4], right[kFragments][2];
+  float sums[kFragments][4];
+  const int each = Place::kTf32 ? 1 : 2;  // elements of a word
+  for (int w = 0; w < 4; ++w) left[w] = word(a, place.a(w * each), place.a(w * each + each - 1));
+  for (int n = 0; n < kFragments; ++n) {
+    const float* from = b + n * Place::kDepth * 8;
+    for (int w = 0; w < 2; ++w) right[n][w] = word(from, place.b(w * each), place.b(w * each + each - 1));
+    for (int i = 0; i < 4; ++i) sums[n][i] = d[n * 128 + place.d(i)];
+  }
+  backplane::cuda::multiply<kUnit>(sums, left, right, count);
+  for (int n = 0; n < kFragments; ++n) {
+    for (int i = 0; i < 4; ++i) d[n * 128 + place.d(i)] = sums[n][i];
+  }
+}
+
+}  // namespace
+
+__global__ void multiply_fragments_bf16(const float* a, const float* b, float* d, int count) {
+  multiply_by_isa<Unit::kBf16>(a, b, d, count);
+}
+__global__ void multiply_fragments_tf32(const float* a, const float* b, float* d, int count) {
+  multiply_by_isa<Unit::kTf32>(a, b, d, count);
+}
+
+template <bool kTransposed>
+__global__ void load_fragments(const uint4* rows, uint4* out) {
+  CU_SHARED(uint4, tile, [32]);
+  cu::st_shared(&tile[threadIdx.x], rows[threadIdx.x]);
+  __syncwarp();
+  std::uint32_t words[4];
+  backplane::cuda::load_matrices<kTransposed>(words, &tile[threadIdx.x]);
+  out[threadIdx.x] = make_uint4(words[0], words[1], words[2], words[3]);
+}
+template __global__ void load_fragments<false>(const uint4*, uint4*);
+template __global__ void load_fragments<true>(const uint4*, uint4*);
 
 __global__ void copy_strided(const float* in, float* out, int stride) {
   const unsigned i = (blockIdx.x * blockDim.x + threadIdx.x) * static_cast<unsigned>(stride);

@@ -36,6 +36,14 @@ template <class T>
 __global__ void multiply_tile(const T* a, const T* b, float* c, int depth);
 __global__ void multiply_tile_tf32(const float* a, const float* b, float* c, int depth);
 
+/// d[i] += a b[i] for the first `count` of three: a is [16][depth], each b is [depth][8], each d is [16][8]. Fragments
+/// are filled by the formulas of the PTX ISA.
+__global__ void multiply_fragments_bf16(const float* a, const float* b, float* d, int count);
+__global__ void multiply_fragments_tf32(const float* a, const float* b, float* d, int count);
+/// out[lane] = the words that ldmatrix gives it of 32 rows of eight elements.
+template <bool kTransposed>
+__global__ void load_fragments(const uint4* rows, uint4* out);
+
 /// Each lane loads and stores every stride-th element.
 __global__ void copy_strided(const float* in, float* out, int stride);
 __global__ void copy_vectors(const float4* in, float4* out);
