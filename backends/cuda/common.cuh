@@ -17,7 +17,7 @@ cudaError_t launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, unsigne
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-constexpr unsigned blocks_for(std::int64_t items, std::int64_t each) {
+constexpr __host__ __device__ unsigned blocks_for(std::int64_t items, std::int64_t each) {
   return static_cast<unsigned>((items + each - 1) / each);
 }
 

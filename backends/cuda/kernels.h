@@ -57,7 +57,7 @@ struct NormCall {
 cudaError_t enqueue(cudaStream_t stream, const NormCall& call);
 inline const char* kernel_name(const NormCall&) { return "norm"; }
 
-// ---- linear.cu, linear_many.cu
+// ---- linear.cu, linear_narrow.cu, linear_many.cu
 
 // A weight matrix as the file has it.
 struct Matrix {
@@ -77,6 +77,14 @@ struct LinearCall {
   std::int64_t tokens = 0;
   bool invariant = false;  // one order of sums for every number of tokens
 };
+// Which of our kernels a product takes. From nine tokens on, tensor cores: what padding to eight tokens wastes of them
+// costs less than the multiplications of the ordinary cores. Blocks of 128 tokens only pay once there are more than 64.
+enum class LinearPath { kFew, kNarrow, kWide };
+constexpr std::int64_t kMostFewTokens = 8, kMostNarrowTokens = 64;
+constexpr LinearPath path_of(const LinearCall& call) {
+  if (call.tokens <= kMostFewTokens || call.invariant) return LinearPath::kFew;
+  return call.tokens <= kMostNarrowTokens ? LinearPath::kNarrow : LinearPath::kWide;
+}
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
 const char* kernel_name(const LinearCall& call);
 

@@ -101,20 +101,17 @@ __global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const EmbedCall ca
 
 }  // namespace
 
-namespace {
-
-bool is_many(const LinearCall& call) { return call.tokens > kFewTokens && !call.invariant; }
-
-}  // namespace
-
 const char* kernel_name(const LinearCall& call) {
-  if (is_many(call)) return "tile";
+  if (path_of(call) == LinearPath::kNarrow) return "mma, 32 x 32";
+  if (path_of(call) == LinearPath::kWide) return "mma, 128 x 128";
   return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens";
 }
 
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call) {
   if (call.tokens == 0 || call.weight.rows == 0) return cudaSuccess;
-  if (is_many(call)) return enqueue_many(stream, call);
+  const LinearPath path = path_of(call);
+  if (path == LinearPath::kNarrow) return enqueue_narrow(stream, call);
+  if (path == LinearPath::kWide) return enqueue_wide(stream, call);
   return visit_activation(call.activation, [&]<class A>() {
     return visit_format(call.weight.type, [&]<bp_type kType>() {
       if (call.tokens == 1) return launch_few<A, kType, 1>(stream, call);
