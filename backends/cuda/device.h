@@ -112,8 +112,8 @@ bp_status on_stream(bp_stream handle, bp_context context, Function&& function) n
   });
 }
 
-// A weight: the file's rows as they are, each beginning at a multiple of 16 bytes if its elements are floats. What a
-// file stores transposed is turned on the host, once.
+// A weight: rows of floats as the file has them, quantized ones in planes (layout.h), each beginning at a sector. What
+// a file stores transposed is turned on the host, once.
 struct Weight {
   bp_type type = BP_TYPE_NONE;
   bool transposed = false;

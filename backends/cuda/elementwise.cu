@@ -1,22 +1,9 @@
-#include "backends/cuda/common.cuh"
+#include "backends/cuda/activate.cuh"
 
 namespace backplane::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-
-__device__ float activate(std::uint32_t kind, float x) {
-  switch (kind) {
-    case BP_ACT_GELU_ERF:
-      return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    case BP_ACT_GELU_TANH:
-      return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    case BP_ACT_SILU:
-      return x / (1.0f + expf(-x));
-    default:
-      return x < 0.0f ? 0.0f : x;  // keeps NaN
-  }
-}
 
 // `b` is null for ops with one operand.
 template <class A>

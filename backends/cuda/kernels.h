@@ -57,15 +57,17 @@ struct NormCall {
 cudaError_t enqueue(cudaStream_t stream, const NormCall& call);
 inline const char* kernel_name(const NormCall&) { return "norm"; }
 
-// ---- linear.cu, linear_narrow.cu, linear_many.cu
+// ---- linear.cu, linear_narrow.cu, linear_many.cu, embed.cu
 
-// A weight matrix as the file has it.
+// A weight matrix: floats, or quantized rows in the planes of layout.h.
 struct Matrix {
   bp_type type = BP_TYPE_NONE;
   const std::byte* data = nullptr;
   std::int64_t pitch = 0;  // from row to row
-  std::int64_t step = 0;   // from column to column: one element, unless floats are stored transposed
+  std::int64_t step = 0;   // from column to column, of floats: one element, unless they are stored transposed
   std::int64_t rows = 0, columns = 0;
+  bool vectors = false;                            // floats that can be read 16 bytes at a time
+  std::uint32_t second = 0, scales = 0, last = 0;  // planes of a quantized row
 };
 
 struct LinearCall {
@@ -76,6 +78,7 @@ struct LinearCall {
   float alpha = 1;
   std::int64_t tokens = 0;
   bool invariant = false;  // one order of sums for every number of tokens
+  int processors = 1;      // that the GPU has
 };
 // Which of our kernels a product takes. From nine tokens on, tensor cores: what padding to eight tokens wastes of them
 // costs less than the multiplications of the ordinary cores. Blocks of 128 tokens only pay once there are more than 64.
@@ -98,6 +101,17 @@ struct EmbedCall {
 };
 cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call);
 inline const char* kernel_name(const EmbedCall&) { return "embed"; }
+
+// ---- repack.cu: quantized rows from the file's bytes to planes, or back. Both are contiguous and on the device.
+
+struct RepackCall {
+  bp_type type = BP_TYPE_NONE;
+  bool pack = true;
+  std::byte* file = nullptr;
+  std::byte* planes = nullptr;
+  std::int64_t rows = 0, columns = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const RepackCall& call);
 
 // ---- select.cu
 

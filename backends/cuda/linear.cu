@@ -1,102 +1,215 @@
-// Products for few tokens, where reading the weights is all the work: a warp for some rows. And EMBED, which reads
-// weights likewise.
-#include "backends/cuda/linear.cuh"
+// Products for few tokens, and EMBED, which reads weights likewise.
+#include "backends/cuda/few.cuh"
 
 namespace backplane::cuda {
 namespace {
 
-constexpr unsigned kFewThreads = 128;
-constexpr int kRowsPerWarp = 2;
-constexpr int kRowsPerBlock = kFewThreads / 32 * kRowsPerWarp;
-constexpr int kFewTokens = 8;
+// Where a block's rows are: rows [first, first + count) of a part, and with kGate of the next one too.
+struct BlockRows {
+  int part;
+  std::int64_t first;
+  int count;
+};
 
-// Columns of activations in shared memory at a time: a multiple of what a warp covers at once.
-template <int kTokens>
-constexpr int kFewColumns = kTokens == 1 ? 2048 : 1024;
+__device__ __forceinline__ BlockRows block_rows(const FewCall& call) {
+  const int warps = static_cast<int>(blockDim.x / 32);
+  if (call.purpose == Purpose::kGate) return {0, std::int64_t{blockIdx.x} * warps, warps};
+  const int rows = warps * kRowsPerWarp;
+  std::int64_t block = blockIdx.x;
+  int part = 0;
+  for (; part + 1 < call.count; ++part) {
+    const std::int64_t blocks = blocks_for(call.parts[part].weight.rows, rows);
+    if (block < blocks) break;
+    block -= blocks;
+  }
+  return {part, block * rows, rows};
+}
 
-// A lane has eight columns of every 256. They are multiplied in order, and the lanes' sums are added in one order, so
-// that a token's result is the same among one token or eight.
-template <class A, bp_type kType, int kTokens>
-__global__ void __launch_bounds__(kFewThreads) few_kernel(const LinearCall call) {
-  constexpr int kColumns = kFewColumns<kTokens>;
-  CU_SHARED(float4, x, [kTokens][kColumns / 4]);
-  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const std::int64_t columns = call.weight.columns;
-  const std::int64_t first_row = std::int64_t{blockIdx.x} * kRowsPerBlock + warp * kRowsPerWarp;
-  const std::int64_t first_token = std::int64_t{blockIdx.y} * kTokens;
-  float sums[kRowsPerWarp][kTokens] = {};
-  for (std::int64_t begin = 0; begin < columns; begin += kColumns) {
-    __syncthreads();  // everybody is done with the columns before
-    for (int t = 0; t < kTokens; ++t) {
-      const A* from = first_token + t < call.tokens ? row_of<A>(call.x, first_token + t) : nullptr;
-      for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kFewThreads) {
-        const bool inside = from != nullptr && begin + i < columns;
-        cu::st_shared(reinterpret_cast<float*>(x[t]) + i, inside ? to_float(cu::ld_global(from + begin + i)) : 0.0f);
-      }
-    }
-    __syncthreads();
-    for (int at = lane * 8; at < kColumns && begin + at < columns; at += 256) {
+// What a lane multiplies at once: its columns of both rows.
+template <bp_type kType>
+struct Batch {
+  using F = Format<kType>;
+  typename F::Raw raw[F::kBatch][kRowsPerWarp];
+
+  __device__ __forceinline__ void load(const Matrix& matrix, const std::byte* const* rows, int step) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int b = 0; b < F::kBatch; ++b) {
+      const int number = (step * F::kBatch + b) * 32 + lane;
+      const bool inside = std::int64_t{number} * F::kColumns < matrix.columns;
 #pragma unroll
       for (int r = 0; r < kRowsPerWarp; ++r) {
-        if (first_row + r >= call.weight.rows) continue;
-        float w[8];
-        Format<kType>::decode(call.weight, first_row + r, (begin + at) / 8, w);
+        raw[b][r] = {};
+        if (inside) raw[b][r] = F::load(matrix, rows[r], number);
+      }
+    }
+  }
+
+  // Sums go by columns in one order, for one token as for eight. `x` has the activations from this step's first column
+  // on, of which there are `chunks` for all lanes.
+  template <int kTokens, int kPitch>
+  __device__ __forceinline__ void multiply(int step, int chunks, const float4* x,
+                                           float (&sums)[kRowsPerWarp * kTokens]) const {
+    using Layout = XLayout<kType>;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+    for (int b = 0; b < F::kBatch; ++b) {
+      if (b >= chunks) break;
+      decltype(F::scale(raw[0][0], 0)) scales[kRowsPerWarp];
+#pragma unroll
+      for (int r = 0; r < kRowsPerWarp; ++r) scales[r] = F::scale(raw[b][r], (step * F::kBatch + b) * 32 + lane);
+#pragma unroll
+      for (int part = 0; part < Layout::kParts; ++part) {
+        float w[kRowsPerWarp][4];
+#pragma unroll
+        for (int r = 0; r < kRowsPerWarp; ++r) F::part(raw[b][r], scales[r], part, w[r]);
 #pragma unroll
         for (int t = 0; t < kTokens; ++t) {
-          const float4 low = cu::ld_shared(&x[t][at / 4]);
-          const float4 high = cu::ld_shared(&x[t][at / 4 + 1]);
-          float sum = sums[r][t];
-          sum = fmaf(low.x, w[0], sum);
-          sum = fmaf(low.y, w[1], sum);
-          sum = fmaf(low.z, w[2], sum);
-          sum = fmaf(low.w, w[3], sum);
-          sum = fmaf(high.x, w[4], sum);
-          sum = fmaf(high.y, w[5], sum);
-          sum = fmaf(high.z, w[6], sum);
-          sums[r][t] = fmaf(high.w, w[7], sum);
+          const float4 four = cu::ld_shared(x + t * kPitch + b * Layout::kChunk + part * Layout::kLine + lane);
+#pragma unroll
+          for (int r = 0; r < kRowsPerWarp; ++r) {
+            sums[r * kTokens + t] = dot(four, w[r], sums[r * kTokens + t]);
+          }
         }
       }
     }
   }
-#pragma unroll
-  for (int r = 0; r < kRowsPerWarp; ++r) {
-#pragma unroll
-    for (int t = 0; t < kTokens; ++t) {
-      const float sum = warp_sum(sums[r][t]);
-      const bool inside = first_row + r < call.weight.rows && first_token + t < call.tokens;
-      if (lane == 0 && inside) store<A>(call, first_token + t, first_row + r, sum);
+};
+
+// The sums of a block's rows, [tokens][kResultLine], to where the call wants them: neighbors to neighbors.
+template <class A>
+__device__ __forceinline__ void finish(const FewCall& call, const BlockRows& block, std::int64_t first_token,
+                                       int tokens, const float* sums) {
+  const FewCall::Part& part = call.parts[block.part];
+  const std::int64_t rows = part.weight.rows;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens * block.count; i += static_cast<int>(blockDim.x)) {
+    const int t = i / block.count, number = i % block.count;
+    const std::int64_t row = block.first + number, token = first_token + t;
+    if (row >= rows) continue;
+    float result;
+    if (call.purpose == Purpose::kGate) {
+      float gate = cu::ld_shared(sums + t * kResultLine + 2 * number);
+      float up = cu::ld_shared(sums + t * kResultLine + 2 * number + 1);
+      if (part.bias != nullptr) gate += cu::ld_global(part.bias + row);
+      if (call.parts[1].bias != nullptr) up += cu::ld_global(call.parts[1].bias + row);
+      result = activate(call.kind, gate) * up;
+    } else {
+      result = cu::ld_shared(sums + t * kResultLine + number);
+      if (part.bias != nullptr) result += cu::ld_global(part.bias + row);
+      if (call.residual.data != nullptr) {
+        result = to_float(cu::ld_global(row_of<A>(call.residual, token) + row)) + call.alpha * result;
+      }
     }
+    cu::st_global(row_of<A>(part.out, token) + row, from_float<A>(result));
+  }
+}
+
+// A warp for each token.
+__device__ __forceinline__ void find_largest(const FewCall& call, const BlockRows& block, std::int64_t first_token,
+                                             int tokens, const float* sums) {
+  const FewCall::Part& part = call.parts[block.part];
+  const int lane = static_cast<int>(threadIdx.x % 32), warps = static_cast<int>(blockDim.x / 32);
+  for (int t = static_cast<int>(threadIdx.x) / 32; t < tokens; t += warps) {
+    const std::int64_t row = block.first + lane;
+    Candidate own{0.0f, -1};
+    if (lane < block.count && row < part.weight.rows) {
+      own = {cu::ld_shared(sums + t * kResultLine + lane), static_cast<std::int32_t>(row)};
+      if (part.bias != nullptr) own.value += cu::ld_global(part.bias + row);
+    }
+    own = warp_first(own);
+    if (lane == 0) cu::st_global(call.largest + (first_token + t) * gridDim.x + blockIdx.x, own);
   }
 }
 
 template <class A, bp_type kType, int kTokens>
-cudaError_t launch_few(cudaStream_t stream, const LinearCall& call) {
-  const dim3 grid(blocks_for(call.weight.rows, kRowsPerBlock), blocks_for(call.tokens, kTokens));
-  return launch(stream, few_kernel<A, kType, kTokens>, grid, kFewThreads, 0, call);
-}
-
-// ---- EMBED
-
-constexpr unsigned kEmbedThreads = 128;
-
-template <class A, bp_type kType>
-__global__ void __launch_bounds__(kEmbedThreads) embed_kernel(const EmbedCall call) {
-  const std::int64_t token = blockIdx.x;
-  const std::int32_t id = cu::ld_global(call.ids + token);
-  if (id < 0 || id >= call.table.rows) {
-    if (threadIdx.x == 0) report(call.fault, kIdFault);
-    return;
-  }
-  A* out = row_of<A>(call.out, token);
-  const std::int64_t columns = call.table.columns;
-  for (std::int64_t oct = threadIdx.x; oct * 8 < columns; oct += kEmbedThreads) {
-    float w[8];
-    Format<kType>::decode(call.table, id, oct, w);
+__global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const FewCall call) {
+  using F = Format<kType>;
+  using Layout = XLayout<kType>;
+  constexpr int kPiece = kPieceColumns<kTokens>, kPitch = kPiece / Layout::kColumns * Layout::kChunk;
+  CU_SHARED(float4, x, [kTokens * kPitch]);
+  CU_SHARED(float, results, [kTokens * kResultLine]);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const std::int64_t first_token = std::int64_t{blockIdx.y} * kTokens;
+  const BlockRows block = block_rows(call);
+  const Matrix& matrix = call.parts[block.part].weight;
+  const std::int64_t columns = matrix.columns;
+  const std::byte* rows[kRowsPerWarp];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (oct * 8 + i < columns) cu::st_global(out + oct * 8 + i, from_float<A>(w[i]));
+  for (int r = 0; r < kRowsPerWarp; ++r) {
+    const bool gate = call.purpose == Purpose::kGate;
+    const std::int64_t row = block.first + (gate ? warp : warp * kRowsPerWarp + r);
+    const Matrix& own = gate && r > 0 ? call.parts[1].weight : matrix;
+    rows[r] = row_at(own, row < matrix.rows ? row : matrix.rows - 1);  // beyond the last: nobody looks
+  }
+
+  constexpr int kValues = kRowsPerWarp * kTokens;
+  float sums[kValues] = {};
+  Batch<kType> batch;
+  batch.load(matrix, rows, 0);
+  int step = 0;
+  for (std::int64_t begin = 0; begin < columns; begin += kPiece) {
+    __syncthreads();  // everybody is done with the columns before
+    stage<A, kType, kTokens, kPitch>(call, first_token, begin, x);
+    __syncthreads();
+    const std::int64_t end = begin + kPiece < columns ? begin + kPiece : columns;
+    const float4* at = x;
+    for (std::int64_t column = begin; column < end; column += Layout::kColumns * F::kBatch, ++step) {
+      const std::int64_t left = (end - column + Layout::kColumns - 1) / Layout::kColumns;
+      const int chunks = left < F::kBatch ? static_cast<int>(left) : F::kBatch;
+      if constexpr (kTokens == 1) {
+        const Batch<kType> now = batch;
+        batch.load(matrix, rows, step + 1);
+        now.template multiply<kTokens, kPitch>(step, chunks, at, sums);
+      } else {  // other warps multiply long enough meanwhile, and registers are few
+        batch.template multiply<kTokens, kPitch>(step, chunks, at, sums);
+        batch.load(matrix, rows, step + 1);
+      }
+      at += F::kBatch * Layout::kChunk;
     }
   }
+
+  // A row's sums lie [row][token] in the order of values, and [token][row] for those who store them.
+  const float sum = warp_sums(sums);
+  const int number = lane / (32 / kValues);
+  if (lane % (32 / kValues) == 0) {
+    cu::st_shared(results + number % kTokens * kResultLine + warp * kRowsPerWarp + number / kTokens, sum);
+  }
+  __syncthreads();
+  const std::int64_t left = call.tokens - first_token;
+  const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
+  if (call.purpose == Purpose::kLargest) {
+    find_largest(call, block, first_token, tokens, results);
+  } else {
+    finish<A>(call, block, first_token, tokens, results);
+  }
+}
+
+// Warps of a block: as many as leave each multiprocessor a block, but no fewer than fill the sectors that several
+// tokens' results go to.
+int warps_for(const FewCall& call, int processors) {
+  if (call.purpose == Purpose::kLargest) return kMostWarps;
+  const int each = call.purpose == Purpose::kGate ? 1 : kRowsPerWarp;
+  const int element = call.activation == BP_TYPE_F32 ? 4 : 2;
+  const int least = call.tokens == 1 ? 4 : std::max(4, static_cast<int>(kSector) / element / each);
+  std::int64_t rows = 0;
+  for (int part = 0; part < call.count; ++part) rows += call.parts[part].weight.rows;
+  if (call.purpose == Purpose::kGate) rows /= 2;
+  int warps = kMostWarps;
+  while (warps > least && rows < std::int64_t{warps} * each * processors) warps /= 2;
+  return warps;
+}
+
+template <class A, bp_type kType>
+cudaError_t launch_few(cudaStream_t stream, const FewCall& call) {
+  const int warps = warps_for(call, call.processors);
+  const int rows = call.purpose == Purpose::kGate ? warps : warps * kRowsPerWarp;
+  unsigned blocks = 0;
+  for (int part = 0; part < call.count; ++part) blocks += blocks_for(call.parts[part].weight.rows, rows);
+  if (call.purpose == Purpose::kGate) blocks /= 2;
+  const auto threads = static_cast<unsigned>(warps) * 32;
+  if (call.tokens == 1) return launch(stream, few_kernel<A, kType, 1>, dim3(blocks), threads, 0, call);
+  const dim3 grid(blocks, blocks_for(call.tokens, kFewTokens));
+  return launch(stream, few_kernel<A, kType, kFewTokens>, grid, threads, 0, call);
 }
 
 }  // namespace
@@ -107,26 +220,26 @@ const char* kernel_name(const LinearCall& call) {
   return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens";
 }
 
+cudaError_t enqueue_few(cudaStream_t stream, const FewCall& call) {
+  return visit_activation(call.activation, [&]<class A>() {
+    return visit_format(call.parts[0].weight.type, [&]<bp_type kType>() { return launch_few<A, kType>(stream, call); });
+  });
+}
+
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call) {
   if (call.tokens == 0 || call.weight.rows == 0) return cudaSuccess;
   const LinearPath path = path_of(call);
   if (path == LinearPath::kNarrow) return enqueue_narrow(stream, call);
   if (path == LinearPath::kWide) return enqueue_wide(stream, call);
-  return visit_activation(call.activation, [&]<class A>() {
-    return visit_format(call.weight.type, [&]<bp_type kType>() {
-      if (call.tokens == 1) return launch_few<A, kType, 1>(stream, call);
-      return launch_few<A, kType, kFewTokens>(stream, call);
-    });
-  });
-}
-
-cudaError_t enqueue(cudaStream_t stream, const EmbedCall& call) {
-  if (call.tokens == 0) return cudaSuccess;
-  return visit_activation(call.activation, [&]<class A>() {
-    return visit_format(call.table.type, [&]<bp_type kType>() {
-      return launch(stream, embed_kernel<A, kType>, dim3(static_cast<unsigned>(call.tokens)), kEmbedThreads, 0, call);
-    });
-  });
+  FewCall few;
+  few.activation = call.activation;
+  few.parts[0] = {call.weight, call.out, call.bias};
+  few.x = call.x;
+  few.residual = call.residual;
+  few.alpha = call.alpha;
+  few.tokens = call.tokens;
+  few.processors = call.processors;
+  return enqueue_few(stream, few);
 }
 
 }  // namespace backplane::cuda

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "backends/cuda/layout.h"
+
 namespace backplane::cuda {
 namespace {
 
@@ -60,23 +62,27 @@ Matrix matrix_of(const bp_matrix& given, const char* name) {
     matrix.data = weight.memory.data();
     matrix.pitch = static_cast<std::int64_t>(weight.row_pitch);
     matrix.step = plugin::type_info(weight.type).block_bytes;
+    matrix.vectors = true;
+    if (plugin::is_quantized(weight.type)) {
+      const RowLayout layout = row_layout(weight.type, matrix.columns);
+      matrix.second = static_cast<std::uint32_t>(layout.second);
+      matrix.scales = static_cast<std::uint32_t>(layout.scales);
+      matrix.last = static_cast<std::uint32_t>(layout.last);
+    }
     return matrix;
   }
+  plugin::require(!plugin::is_quantized(tensor.type), "a quantized matrix that wasn't imported");
   matrix.pitch = tensor.stride[0];
   matrix.step = tensor.stride[1];
-  const std::int64_t block = plugin::type_info(tensor.type).block_bytes;
-  if (plugin::is_quantized(tensor.type)) {
-    plugin::require(plugin::has_contiguous_rows(tensor), "blocks of a row have gaps");
-  } else {
-    plugin::require(matrix.step % block == 0, "a matrix is not aligned to its elements");
-  }
-  // What a kernel reads at once: halves everywhere, eight bytes of the blocks that are whole multiples of that.
-  const std::int64_t unit = !plugin::is_quantized(tensor.type) ? block : block % 8 == 0 ? 8 : 2;
+  const std::int64_t element = plugin::type_info(tensor.type).block_bytes;
+  plugin::require(matrix.step % element == 0, "a matrix is not aligned to its elements");
   if (plugin::is_empty(tensor)) return matrix;
   matrix.data = plugin::data_of<const std::byte>(tensor);
-  plugin::require(reinterpret_cast<std::uintptr_t>(matrix.data) % static_cast<std::uintptr_t>(unit) == 0 &&
-                      (matrix.rows == 1 || matrix.pitch % unit == 0),
-                  "a matrix is not aligned to its blocks");
+  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data);
+  plugin::require(
+      address % static_cast<std::uintptr_t>(element) == 0 && (matrix.rows == 1 || matrix.pitch % element == 0),
+      "a matrix is not aligned to its elements");
+  matrix.vectors = matrix.step == element && address % 16 == 0 && (matrix.rows == 1 || matrix.pitch % 16 == 0);
   return matrix;
 }
 
@@ -102,6 +108,7 @@ void run(const Call& call, const bp_linear_args& args) {
   }
   kernel.tokens = args.x.shape[0];
   kernel.invariant = call.stream.device.deterministic;
+  kernel.processors = call.stream.device.processors;
   launch(call, kernel);
 }
 

@@ -85,9 +85,7 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
       own.activation_type = device.activation;
       own.alignment = kAlignment;
       own.activation_types = plugin::type_set({device.activation});
-      own.weight_types =
-          plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q4_0, BP_TYPE_Q4_1, BP_TYPE_Q5_0,
-                            BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q4_K, BP_TYPE_Q5_K, BP_TYPE_Q6_K});
+      own.weight_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});  // others are imported
       own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q8_0});
       own.max_head_dim = kMostHeadDim;
       std::size_t available = 0, total = 0;

@@ -1,32 +1,10 @@
 // Choosing among logits, and moving rows by number.
-#include "backends/cuda/common.cuh"
+#include "backends/cuda/candidate.cuh"
 
 namespace backplane::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-
-struct Candidate {
-  float value;
-  std::int64_t index;  // -1: none
-};
-
-// Larger first, of equal ones the lowest index; NaN counts as smaller than all.
-__device__ __forceinline__ bool precedes(const Candidate& a, const Candidate& b) {
-  if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;
-  const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
-  if (a_nan != b_nan) return b_nan;
-  if (!a_nan && a.value != b.value) return a.value > b.value;
-  return a.index < b.index;
-}
-
-__device__ __forceinline__ Candidate warp_first(Candidate own) {
-  for (int step = 16; step > 0; step /= 2) {
-    const Candidate other{__shfl_xor_sync(0xffffffffu, own.value, step), __shfl_xor_sync(0xffffffffu, own.index, step)};
-    if (precedes(other, own)) own = other;
-  }
-  return own;
-}
 
 // One block a row; each turn finds the first of those that follow what the turn before has found.
 template <class A>
@@ -38,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
   for (std::int64_t k = 0; k < call.k; ++k) {
     Candidate best{0.0f, -1};
     for (std::int64_t i = threadIdx.x; i < call.columns; i += kThreads) {
-      const Candidate other{to_float(cu::ld_global(x + i)), i};
+      const Candidate other{to_float(cu::ld_global(x + i)), static_cast<std::int32_t>(i)};
       if ((k == 0 || precedes(last, other)) && precedes(other, best)) best = other;
     }
     best = warp_first(best);
@@ -47,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
     __syncthreads();
     last = warp_first(lane < kThreads / 32 ? room[lane] : Candidate{0.0f, -1});
     if (threadIdx.x == 0) {
-      cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, static_cast<std::int32_t>(last.index));
+      cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, last.index);
       cu::st_global(row_of<A>(call.values, blockIdx.x) + k, from_float<A>(last.value));
     }
   }
