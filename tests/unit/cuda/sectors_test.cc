@@ -1,0 +1,194 @@
+// What the kernels of a decode step ask of memory: of global memory hardly more sectors than the bytes fill, of shared
+// memory hardly more turns than its width takes. Shapes are those of SmolLM2 135M and of a Llama.
+#include <map>
+#include <random>
+
+#include "core/base/abi_call.h"
+#include "tests/unit/cuda/emulated.h"
+
+namespace backplane::test {
+namespace {
+
+constexpr double kMostWaste = 1.25;
+
+struct Shape {
+  std::int64_t rows, columns;
+};
+
+constexpr bp_type kTypes[] = {BP_TYPE_F32,  BP_TYPE_F16,  BP_TYPE_BF16, BP_TYPE_Q4_0, BP_TYPE_Q4_1, BP_TYPE_Q5_0,
+                              BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q4_K, BP_TYPE_Q5_K, BP_TYPE_Q6_K};
+
+// An imported matrix of whatever bits: what they mean is nothing to memory.
+class Imported {
+ public:
+  Imported(std::shared_ptr<device::Device> on, bp_type type, const Shape& shape) : on_(std::move(on)) {
+    const std::uint64_t row = *plugin::row_bytes(type, static_cast<std::uint64_t>(shape.columns));
+    bp_weight_part part{};
+    part.size = sizeof(part);
+    part.type = type;
+    part.rows = static_cast<std::uint64_t>(shape.rows);
+    part.columns = static_cast<std::uint64_t>(shape.columns);
+    bp_weight_desc desc{};
+    desc.size = sizeof(desc);
+    desc.uses = BP_USE_LINEAR | BP_USE_EMBED;
+    desc.parts = &part;
+    desc.part_count = 1;
+    desc.part_stride = sizeof(part);
+    const bp_weights_table& table = *on_->tables().weights;
+    AbiCall creating, importing, finishing;
+    creating.check(table.create(on_->handle(), creating.context(), &desc, &matrix.weight), "create");
+    const std::vector<std::byte> bytes(row * part.rows, std::byte{0x11});
+    importing.check(table.import_rows(on_->handle(), on_->stream(), importing.context(), matrix.weight, 0, 0, part.rows,
+                                      bytes.data(), bytes.size()),
+                    "import_rows");
+    finishing.check(table.finish(on_->handle(), on_->stream(), finishing.context(), matrix.weight), "finish");
+    matrix.tensor.type = type;
+    matrix.tensor.rank = 2;
+    std::fill(std::begin(matrix.tensor.shape), std::end(matrix.tensor.shape), 1);
+    matrix.tensor.shape[0] = shape.rows;
+    matrix.tensor.shape[1] = shape.columns;
+    matrix.tensor.stride[0] = static_cast<std::int64_t>(row);
+    matrix.tensor.stride[1] = plugin::type_info(type).block_bytes;
+  }
+  ~Imported() { on_->tables().weights->destroy(on_->handle(), matrix.weight); }
+  Imported(const Imported&) = delete;
+  Imported& operator=(const Imported&) = delete;
+
+  bp_matrix matrix{};
+
+ private:
+  std::shared_ptr<device::Device> on_;
+};
+
+// On one of the emulated GPU's two devices, for F32 (0) and BF16 (1) activations.
+class CudaSectors : public testing::TestWithParam<std::uint32_t> {
+ protected:
+  CudaSectors() {
+    cuda_emulation::Config config;
+    config.count_accesses = true;
+    cuda_emulation::configure(config);
+    on = open_emulated(GetParam());
+  }
+  ~CudaSectors() override {
+    on.reset();
+    cuda_emulation::configure({});
+  }
+
+  Tensor activations(std::int64_t rows, std::int64_t columns) const {
+    Tensor tensor(on, GetParam() == 0 ? BP_TYPE_F32 : BP_TYPE_BF16, rows, columns);
+    const std::vector<std::byte> bytes(tensor.buffer.bytes(), std::byte{0x3d});
+    on->upload(tensor.buffer, 0, bytes);
+    return tensor;
+  }
+  Tensor parameters(std::int64_t count) const {
+    Tensor tensor(on, 1, std::vector<float>(static_cast<std::size_t>(count), 1.0f));
+    tensor.view.rank = 1;
+    tensor.view.shape[0] = count;
+    tensor.view.shape[1] = 1;
+    tensor.view.stride[0] = sizeof(float);
+    tensor.view.stride[1] = 0;
+    return tensor;
+  }
+
+  // Whatever ran of the kernel since the device was opened.
+  void expect_little_waste(const std::string& kernel) const {
+    on->sync();
+    const cuda_emulation::KernelCounts counts = cuda_emulation::kernel_counts(kernel);
+    EXPECT_GT(counts.global_loads.requests, 0u) << kernel;
+    EXPECT_GT(counts.global_stores.requests, 0u) << kernel;
+    const std::pair<const char*, const cuda_emulation::AccessCounts*> all[] = {
+        {"global loads", &counts.global_loads},
+        {"global stores", &counts.global_stores},
+        {"shared loads", &counts.shared_loads},
+        {"shared stores", &counts.shared_stores}};
+    for (const auto& [name, of] : all) {
+      EXPECT_LE(static_cast<double>(of->cost), kMostWaste * static_cast<double>(of->minimum))
+          << kernel << ": " << name << "\n"
+          << cuda_emulation::count_report();
+    }
+  }
+
+  void run_linear(bp_type type, const Shape& shape, std::int64_t tokens, bool adds) const {
+    const Imported weight(on, type, shape);
+    const Tensor x = activations(tokens, shape.columns), out = activations(tokens, shape.rows);
+    const Tensor residual = activations(tokens, shape.rows), bias = parameters(shape.rows);
+    bp_linear_args args{};
+    args.x = x.view;
+    args.weight = weight.matrix;
+    args.out = out.view;
+    if (adds) {
+      args.bias = bias.view;
+      args.residual = residual.view;
+      args.alpha = 1;
+    }
+    enqueue(*on, adds ? BP_OP_LINEAR_ADD : BP_OP_LINEAR, args);
+    on->sync();
+  }
+
+  std::shared_ptr<device::Device> on;
+};
+
+TEST_P(CudaSectors, ProductsReadWeightsOnceAndWhole) {
+  const std::string activation = GetParam() == 0 ? "float" : "__nv_bfloat16";
+  for (const bp_type type : kTypes) {
+    const bool super = plugin::type_info(type).block_elements == 256;
+    for (const Shape& shape : {super ? Shape{96, 256} : Shape{96, 576}, Shape{64, 1536}, Shape{48, 2048}}) {
+      for (const std::int64_t tokens : {1, 8}) {
+        SCOPED_TRACE(std::string(plugin::type_info(type).name) + ", " + std::to_string(shape.columns) + " columns");
+        run_linear(type, shape, tokens, shape.columns == 2048);
+        expect_little_waste("few_kernel<" + activation + ", " + std::to_string(type) + "u, " + std::to_string(tokens));
+      }
+    }
+  }
+}
+
+TEST_P(CudaSectors, EmbeddingsAreStoredWhole) {
+  const std::string activation = GetParam() == 0 ? "float" : "__nv_bfloat16";
+  for (const bp_type type : kTypes) {
+    const bool super = plugin::type_info(type).block_elements == 256;
+    const Shape shape{8, super ? 2048 : 576};
+    const Imported table(on, type, shape);
+    Tensor ids(on, BP_TYPE_I32, 1, 4);
+    ids.view.rank = 1;
+    ids.view.shape[0] = 4;
+    ids.view.shape[1] = 1;
+    ids.view.stride[0] = sizeof(std::int32_t);
+    const std::vector<std::int32_t> values = {3, 0, 7, 3};
+    on->upload(ids.buffer, 0, std::as_bytes(std::span(values)));
+    const Tensor out = activations(4, shape.columns);
+    bp_embed_args args{};
+    args.ids = ids.view;
+    args.table = table.matrix;
+    args.out = out.view;
+    enqueue(*on, BP_OP_EMBED, args);
+    expect_little_waste("embed_kernel<" + activation + ", " + std::to_string(type) + "u");
+  }
+}
+
+TEST_P(CudaSectors, NormsReadRowsWhole) {
+  for (const std::int64_t columns : {576, 2048, 8192}) {
+    const Tensor x = activations(2, columns), b = activations(2, columns), out = activations(2, columns);
+    const Tensor weight = parameters(columns);
+    bp_norm_args norm{};
+    norm.size = sizeof(norm);
+    norm.x = x.view;
+    norm.out = out.view;
+    norm.weight = weight.view;
+    norm.eps = 1e-5;
+    norm.kind = BP_NORM_RMS;
+    enqueue(*on, BP_OP_NORM, norm);
+    bp_add_norm_args add{};
+    add.a = add.sum = x.view;
+    add.b = b.view;
+    add.alpha = 1;
+    add.norm = &norm;
+    enqueue(*on, BP_OP_ADD_NORM, add);
+    on->sync();
+  }
+  expect_little_waste("norm_kernel");
+}
+
+INSTANTIATE_TEST_SUITE_P(Activations, CudaSectors, testing::Values(0u, 1u));
+
+}  // namespace
+}  // namespace backplane::test
