@@ -1,0 +1,83 @@
+"""The results of all steps: kept after each part, so that a run that ends early loses nothing and the next one goes on.
+
+A part is the smallest thing that is measured or tried at once, such as "llama-3.1-8b BF16 batch 32" of the step "bench". It is
+
+  {"status": "ok" | "failed" | "slow" | "skipped", "seconds": ..., "reason": text unless ok, and what the step found}
+
+`slow`: ended at its own limit. A part that didn't start, or was ended because no time was left of all, isn't there; the next run
+does it.
+"""
+import json
+import os
+import pathlib
+import time
+
+from limits import Failed, TooSlow, note
+
+VERSION = 1
+LEAST, SHARE = 5.0, 0.2  # a part is started with so many seconds left, and so much of its limit
+
+
+class Skip(Exception):
+    """The part can't be done here; the text says why."""
+
+
+class Results:
+    def __init__(self, folder, budget, write_report):
+        """`write_report(data)` is called after every part."""
+        self.path = pathlib.Path(folder) / "gpu_check.json"
+        self.budget, self.write_report = budget, write_report
+        self.data = {"version": VERSION, "steps": {}}
+        self.missed = []  # parts that no time was left for
+        if self.path.exists():
+            self.data = json.loads(self.path.read_text())
+            if self.data.get("version") != VERSION:
+                raise ValueError(f"{self.path} is of version {self.data.get('version')}, not {VERSION}")
+
+    def forget(self, step):
+        self.data["steps"].pop(step, None)
+
+    def step(self, name):
+        return self.data["steps"].setdefault(name, {})
+
+    def save(self):
+        fresh = self.path.with_suffix(".part")
+        fresh.write_text(json.dumps(self.data, indent=1) + "\n")
+        os.replace(fresh, self.path)
+        self.write_report(self.data)
+
+    def part(self, step, name, limit, work, again=False):
+        """Does the part unless it is there, and returns it; None where no time is left. `work(seconds)` gets what it may
+        take and returns what it found; it may raise Failed, TooSlow or Skip, whose attribute `found` is kept too."""
+        known = self.step(step).get(name)
+        if known and not again:
+            return known
+        left = self.budget.left()
+        if left < max(LEAST, SHARE * limit):
+            self.missed.append(f"{step}: {name}")
+            return None
+        start, allowed = time.monotonic(), min(limit, left)
+        found = self.attempt(work, allowed)
+        found["seconds"] = round(time.monotonic() - start, 2)
+        said = found.get("reason", "").splitlines()
+        note(f"{step}: {name}: {found['status']}, {found['seconds']:.1f} s{': ' + said[0][:150] if said else ''}")
+        if found["status"] == "slow" and allowed < limit:  # of its own limit it had only a part
+            self.missed.append(f"{step}: {name}")
+            return None
+        self.step(step)[name] = found
+        self.save()
+        return found
+
+    @staticmethod
+    def attempt(work, seconds):
+        try:
+            return {"status": "ok", **(work(seconds) or {})}
+        except Skip as skip:
+            status, error = "skipped", skip
+        except TooSlow as slow:
+            status, error = "slow", slow
+        except Failed as failed:
+            status, error = "failed", failed
+        except Exception as other:  # a fault of ours in one part must not lose the others
+            status, error = "failed", f"{type(other).__name__}: {other}"
+        return {"status": status, "reason": str(error), **getattr(error, "found", {})}

@@ -1,0 +1,98 @@
+"""The step `build`: the machine as it is, and the program with the cpu and cuda plugins, built against what was carried."""
+import os
+import pathlib
+import platform
+import re
+import shutil
+
+from limits import Failed, need, run
+from results import Skip
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+CONFIGURE_SECONDS, BUILD_SECONDS = 120, 420
+QUERY = {"name": "gpu", "driver_version": "driver", "compute_cap": "compute_capability", "memory.total": "memory_MiB",
+         "power.limit": "power_limit_W", "clocks.max.sm": "clock_MHz", "clocks.max.memory": "memory_clock_MHz"}
+
+
+def first_line(command, pattern=None):
+    """Of what a program says of itself; None where it can't."""
+    if not shutil.which(command[0]):
+        return None
+    done = run(command, 60)
+    lines = [line for line in (done.out + done.err).splitlines() if not pattern or re.search(pattern, line)]
+    return lines[0].strip() if done.status == 0 and lines else None
+
+
+def gpu_facts():
+    line = first_line(["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"])
+    return dict(zip(QUERY.values(), (part.strip() for part in line.split(",")))) if line else {}
+
+
+def sources():
+    """The commit, where git knows it, and whether files differ from it."""
+    commit = first_line(["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"])
+    if not commit:
+        return "not known: there is no repository of git"
+    changed = run(["git", "-C", str(REPOSITORY), "status", "--porcelain", "--untracked-files=no"], 60).out.strip()
+    return commit + (" with changes" if changed else "")
+
+
+def machine():
+    cpu = pathlib.Path("/proc/cpuinfo").read_text() if os.path.exists("/proc/cpuinfo") else ""
+    model = re.search(r"^model name\s*:\s*(.*)$", cpu, re.M)
+    return {**gpu_facts(), "cpu": model.group(1) if model else platform.machine(), "cores": len(os.sched_getaffinity(0)),
+            "nvcc": first_line([nvcc() or "nvcc", "--version"], "release"), "compiler": first_line(["c++", "--version"]),
+            "python": platform.python_version(), "sources": sources()}
+
+
+def nvcc():
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def architectures():
+    capability = gpu_facts().get("compute_capability", "")
+    return capability.replace(".", "") if re.fullmatch(r"\d+\.\d", capability) else "native"
+
+
+def build(options, seconds):
+    """Configures anew, which is cheap; ninja knows what is up to date."""
+    if not nvcc():
+        raise Failed("nvcc is neither on PATH nor in /usr/local/cuda/bin")
+    cards = options.architectures or architectures()
+    command = ["cmake", "-S", REPOSITORY, "-B", options.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release",
+               "-DBACKPLANE_TESTS=OFF", "-DBACKPLANE_BENCHMARKS=OFF", "-DBACKPLANE_BACKENDS=cpu;cuda",
+               f"-DBACKPLANE_CUDA_ARCHITECTURES={cards}", f"-DCMAKE_CUDA_COMPILER={nvcc()}"]
+    if options.carried:
+        command.append(f"-DCMAKE_MODULE_PATH={options.carried.resolve() / 'cmake'}")
+    configured = need(command, min(seconds, CONFIGURE_SECONDS))
+    targets = ["backplane", "backplane_cpu", "backplane_cuda"]
+    jobs = ["-j", options.jobs] if options.jobs else []
+    built = need(["cmake", "--build", options.build, *jobs, "--target", *targets], seconds - configured.seconds)
+    warnings = [line for line in (built.out + built.err).splitlines() if "warning" in line.lower()]
+    return {"program": str(options.program), "architectures": cards, "configure_s": round(configured.seconds, 1),
+            "build_s": round(built.seconds, 1), "warnings": warnings[:50]}
+
+
+def devices(options, seconds):
+    """What the program says of its devices; a reason why the one that is to be tried can't start is a failure."""
+    out = need([options.program, "devices", *options.plugins()], seconds).out
+    if not re.search(rf"^{re.escape(options.device)}:0\s", out, re.M):
+        error = Failed(f"{options.device}:0 is not available")
+        error.found = {"devices": out}
+        raise error
+    return {"devices": out}
+
+
+def step(options, results):
+    results.part("machine", "machine", 120, lambda seconds: machine(), again=True)
+    if options.given_program:
+        results.part("build", "build", 60, lambda seconds: given(options), again=True)
+    else:
+        results.part("build", "build", BUILD_SECONDS, lambda seconds: build(options, seconds), again=True)
+    results.part("build", "devices", 60, lambda seconds: devices(options, seconds), again=True)
+
+
+def given(options):
+    if not os.access(options.program, os.X_OK):
+        raise Failed(f"{options.program} is no program")
+    raise Skip(f"built elsewhere: {options.program}")
