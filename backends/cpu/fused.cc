@@ -1,5 +1,7 @@
 // Fused ops, by calling their parts: no faster than the parts, and equal to them bit for bit.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "backends/cpu/ops.h"
 
@@ -104,6 +106,18 @@ bp_tensor as_column(const bp_tensor& vector) {
   return column;
 }
 
+// TOPK passes over NaN; here whoever chooses by the result must know.
+template <class Real>
+void mark_broken_rows(const bp_tensor& logits, const bp_tensor& values) {
+  const plugin::View<const Real> in(logits, "logits");
+  const plugin::View<Real> out(values, "values");
+  for (std::int64_t r = 0; r < in.rows(); ++r) {
+    const Real* row = in.row(r);
+    const bool broken = std::any_of(row, row + in.columns(), [](Real logit) { return std::isnan(logit); });
+    if (broken) *out.row(r) = std::numeric_limits<Real>::quiet_NaN();
+  }
+}
+
 }  // namespace
 
 std::uint64_t workspace_bytes(const Check& check, const bp_head_argmax_args& args) {
@@ -135,6 +149,7 @@ void run(const Call& call, const bp_head_argmax_args& args) {
     topk.ids = as_column(rows_of(args.ids, first, count));
     topk.values = as_column(rows_of(args.values, first, count));
     run_part<Real>(BP_OP_TOPK, workspace, topk);
+    mark_broken_rows<Real>(out, topk.values);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace backplane::onednn {
 namespace {
@@ -145,7 +146,8 @@ void add_terms(Piece& piece, float* tile) {
 // The largest result of each token so far, as TOPK orders them: of equal ones the lowest row, NaN after all else.
 struct Best {
   float value;
-  std::int32_t row;  // -1: none yet
+  std::int32_t row;     // -1: none yet
+  bool broken = false;  // one was NaN
 };
 
 bool is_better(float value, std::int32_t row, const Best& than) {
@@ -167,7 +169,9 @@ void keep_best(const Product& product, const Piece& piece, const float* tile, Be
       }
       for (std::int64_t i = 0; any && i < lanes; ++i) {
         const auto at = static_cast<std::int32_t>(row + i);
+        const bool broken = best[t].broken || std::isnan(sums[i]);
         if (is_better(sums[i], at, best[t])) best[t] = {sums[i], at};
+        best[t].broken = broken;
       }
     }
   }
@@ -319,10 +323,12 @@ void multiply_best(const Device& device, Workspace workspace, Activations& x, co
   for (std::size_t t = 0; t < tokens; ++t) {
     Best chosen = best[t];
     for (std::size_t other = t + tokens; other < best.size(); other += tokens) {
+      const bool broken = chosen.broken || best[other].broken;
       if (best[other].row >= 0 && is_better(best[other].value, best[other].row, chosen)) chosen = best[other];
+      chosen.broken = broken;
     }
     rows[t] = chosen.row;
-    values[t] = chosen.value;
+    values[t] = chosen.broken ? std::numeric_limits<float>::quiet_NaN() : chosen.value;
   }
 }
 

@@ -28,7 +28,7 @@ void multiply_gated(const Device& device, Workspace workspace, Activations& x, c
                     std::uint32_t kind);
 
 // The number of the largest of each token's products, of equal ones the lowest, NaN after all else; and the product
-// with its bias. No others are stored: `product` needs no `out`.
+// with its bias, or NaN where any of the token's is. No others are stored: `product` needs no `out`.
 void multiply_best(const Device& device, Workspace workspace, Activations& x, const Product& product,
                    std::int32_t* rows, float* values);
 std::uint64_t multiply_best_bytes(std::int64_t tokens);  // beside multiply_bytes

@@ -688,7 +688,7 @@ typedef struct bp_gateup_args {
   const bp_glu_args* glu; /* its gate (the same as out) and up are scratch, always there, to use or leave alone */
 } bp_gateup_args;
 
-/* The largest of x W^T + bias in each row, without storing all of them. */
+/* The largest of x W^T + bias in each row, as TOPK chooses, but its value is NaN where any in the row is. */
 typedef struct bp_head_argmax_args {
   uint64_t size;
   bp_tensor x;      /* [R,H] */

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
+#include <limits>
 
 #include "tests/conformance/paged.h"
 #include "tests/conformance/suite.h"
@@ -167,6 +169,32 @@ void try_head_argmax(Trial& trial, DType type) {
   trial.compare("values", actual.second, expected.second, bound);
 }
 
+// One logit that is no number is told by the value, whichever id is chosen; and never chosen while there are others.
+void try_head_argmax_nan(Trial& trial) {
+  constexpr std::int64_t kColumns = 64, kRows = 203;
+  Weight weight = random_weight(trial, DType::kF32, kRows, kColumns);
+  constexpr std::int64_t kBroken[] = {0, 97, kRows - 1};
+  for (const std::int64_t broken : kBroken) {
+    Weight spoiled = weight;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::memcpy(spoiled.bytes.data() + (broken * kColumns + 5) * 4, &nan, 4);
+    const Array x = trial.draw({3, kColumns});
+    Side& side = trial.subject;
+    bp_head_argmax_args args{};
+    args.x = side.input(x);
+    args.weight = matrix_on(side, spoiled, form_for(side.device(), DType::kF32), BP_USE_LINEAR);
+    args.ids = side.output(DType::kI32, {3});
+    args.values = side.output({3});
+    side.run(BP_OP_HEAD_ARGMAX, args);
+    const Array ids = side.read(args.ids), values = side.read(args.values);
+    for (std::size_t r = 0; r < 3; ++r) {
+      require(std::isnan(values.data[r]), fmt::format("values: {} where logit {} is NaN", values.data[r], broken));
+      require(ids.data[r] >= 0 && ids.data[r] < kRows && ids.data[r] != static_cast<double>(broken),
+              fmt::format("ids: {} where logit {} is NaN", ids.data[r], broken));
+    }
+  }
+}
+
 }  // namespace
 
 void add_qkv_cases(Suite& suite);
@@ -192,6 +220,9 @@ void add_fused_cases(Suite& suite) {
       try_gateup(trial, type, BP_ACT_GELU_TANH, BP_FEATURE_GELU_TANH, true);
     });
     suite.add_for_each_type("HEAD_ARGMAX/" + name, [=](Trial& trial) { try_head_argmax(trial, type); });
+  }
+  if (suite.device().takes_weight_type(DType::kF32) || has_weights(suite.device())) {
+    suite.add_for_each_type("HEAD_ARGMAX/nan", try_head_argmax_nan);
   }
   add_qkv_cases(suite);
 }

@@ -1,4 +1,8 @@
 // Ops that are several: their parts, without rounding in between.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "run.h"
 
 namespace opaque {
@@ -45,7 +49,8 @@ void run_op(const Run& run, const bp_head_argmax_args& a) {
   for (std::int64_t r = 0; r < a.x.shape[0]; ++r) {
     const double* row = logits.data() + r * columns;
     ids.push_back(largest(row, columns));
-    values.push_back(row[static_cast<std::size_t>(ids.back())]);
+    const bool broken = std::any_of(row, row + columns, [](double logit) { return std::isnan(logit); });
+    values.push_back(broken ? std::numeric_limits<double>::quiet_NaN() : row[static_cast<std::size_t>(ids.back())]);
   }
   run.store(a.ids, std::move(ids));
   run.store(a.values, std::move(values));
