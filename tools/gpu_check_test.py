@@ -173,13 +173,11 @@ SANITIZER = """
 
 PYTHON = """
     import json, sys
-    if sys.argv[1] == "-c":
-        print(True)
-    else:
-        job = json.loads(sys.argv[2])
-        assert sys.argv[1].endswith("transformers_worker.py") and job["shape"]["hidden"] == 256, sys.argv
-        print(json.dumps({"versions": {"torch": "2"}, "load_s": 1}))
-        print(json.dumps({"case": "batch 2", "setting": "growing cache", "tokens_per_s": 500.0}))
+    job = json.loads(sys.argv[2])
+    assert sys.argv[1].endswith("transformers_worker.py") and job["shape"]["hidden"] == 256, sys.argv
+    print("a library's chatter")
+    print(json.dumps({"device": "cuda", "versions": {"torch": "2"}, "load_s": 1}))
+    print(json.dumps({"case": "batch 2", "setting": "growing cache", "tokens_per_s": 500.0}))
     """
 
 
@@ -234,6 +232,11 @@ class WholeRun(WithFolder):
         self.assertEqual(bench["roofs"]["copy_bytes_per_s"], 1e9)
         self.assertEqual(bench["tiny transformers"]["cases"]["batch 2"]["settings"]["growing cache"]["tokens_per_s"], 500)
         self.assertIn("4.00x", (self.out / "gpu_check.md").read_text())
+
+    def test_no_transformers_is_no_failure(self):
+        self.program("python", "print('{\"skip\": \"No module named torch\"}')")
+        self.assertEqual(self.run_script("--steps", "bench").returncode, 0)
+        self.assertEqual(self.data()["bench"]["tiny transformers"]["reason"], "no transformers: No module named torch")
 
     def test_a_lost_device_loses_one_part(self):
         ran = self.run_script("--steps", "bench", BREAK="4")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures HF transformers on a shape with random weights that are made on the device: bf16, greedy, ids given. Run as
 
-  transformers_worker.py JOB     {"shape": fields of model_shapes.Shape, "device": "cuda", "repeat": N,
+  transformers_worker.py JOB     {"shape": fields of model_shapes.Shape, "on_cpu": whether a CPU will do, "repeat": N,
                                   "seconds": after which a case isn't repeated,
                                   "cases": {name: {"kind", "tokens", "batch", "depth"}}}
 
-Writes a JSON line for each case as soon as it is measured: {"case", "setting", "tokens_per_s"} or {"case", "setting", "reason"}.
+Writes a JSON line for what it found, {"device", "versions", "load_s"} or {"skip": why nothing is measured}, and one for each case as soon as it is measured: {"case", "setting", "tokens_per_s"} or {"case", "setting", "reason"}.
 First all cases with the cache that grows, then the replies with one of fixed size, for which `generate` compiles the step.
 """
 import json
@@ -110,12 +110,27 @@ def measure(engine, job, name, setting, clock=time.perf_counter):
         say(case=name, setting=setting, reason=f"{type(error).__name__}: {error}".splitlines()[0][:300])
 
 
+def device_of(job):
+    """Where to measure; says why nothing can be, and ends, where that is so."""
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        say(skip=str(error))
+        sys.exit(0)
+    transformers.logging.set_verbosity_error()
+    if not torch.cuda.is_available() and not job["on_cpu"]:
+        say(skip="torch has no GPU")
+        sys.exit(0)
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def main():
     job = json.loads(sys.argv[1])
-    start = time.monotonic()
-    engine = Engine(Shape(**job["shape"]), job["device"])
+    device, start = device_of(job), time.monotonic()
+    engine = Engine(Shape(**job["shape"]), device)
     engine.finish()
-    say(versions={"torch": engine.torch.__version__, "transformers": engine.transformers.__version__},
+    say(device=device, versions={"torch": engine.torch.__version__, "transformers": engine.transformers.__version__},
         load_s=round(time.monotonic() - start, 2))
     for name in job["cases"]:
         measure(engine, job, name, "growing cache")
