@@ -19,10 +19,13 @@ CacheView view_of(const KvCache& cache, std::uint32_t index, std::uint32_t group
 }
 
 constexpr std::uint64_t kMostPartialBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMostParts = 65535;  // what a grid can have there
+// Four or five times what fits at once, so that the last blocks to end leave few multiprocessors without work.
+constexpr std::uint64_t kBlocksPerProcessor = 16;
 
 // Floats of results of chunks, for that many tokens.
 std::uint64_t partial_bytes(const bp_attention_args& args, std::uint64_t tokens, std::uint64_t chunks) {
-  const std::uint64_t row = 2 + static_cast<std::uint64_t>(args.out.shape[2]);
+  const auto row = static_cast<std::uint64_t>(partial_floats(args.out.shape[2]));
   plugin::Bytes bytes = plugin::checked_multiply(tokens, static_cast<std::uint64_t>(args.q.shape[1]));
   if (bytes) bytes = plugin::checked_multiply(*bytes, chunks);
   if (bytes) bytes = plugin::checked_multiply(*bytes, row * sizeof(float));
@@ -77,16 +80,20 @@ void run(const Call& call, const bp_attention_args& args) {
   kernel.softcap = static_cast<float>(args.softcap);
   kernel.fault = call.stream.fault;
 
-  // Chunks apart, where sequences alone don't keep the GPU busy and there is room for their results.
+  // Spread over blocks where sequences alone don't keep the GPU busy, and there is room for the chunks' results.
   const std::uint64_t chunks = chunks_of(step), sequences = args.last_sequence - args.first_sequence;
   kernel.chunks = static_cast<std::int64_t>(chunks);
+  const std::int64_t group = args.kv_heads != 0 ? kernel.heads / args.kv_heads : 1;
+  const auto blocks = sequences * args.kv_heads * static_cast<std::uint64_t>(attention_tiles(step.max_q, group));
+  const auto wanted = kBlocksPerProcessor * static_cast<std::uint64_t>(call.stream.device.processors);
   const std::uint64_t tokens = std::min<std::uint64_t>(step.tokens, sequences * step.max_q);
   const std::uint64_t needed = partial_bytes(args, tokens, chunks);
-  const auto blocks = sequences * args.kv_heads;
-  if (chunks > 1 && chunks < 65536 && blocks < 4 * static_cast<std::uint64_t>(call.stream.device.processors) &&
-      needed <= kMostPartialBytes && call.op.workspace != nullptr &&
-      needed + plugin::kHostAlignment <= call.op.workspace_bytes) {
+  if (chunks > 1 && blocks > 0 && blocks < wanted && blocks <= Stream::kCounters && needed <= kMostPartialBytes &&
+      call.op.workspace != nullptr && needed + plugin::kHostAlignment <= call.op.workspace_bytes) {
+    kernel.parts = static_cast<std::int64_t>(std::min({chunks, (wanted + blocks - 1) / blocks, kMostParts}));
     kernel.partial = plugin::Workspace(call.op).take<float>(needed / sizeof(float));
+    kernel.partial_step = partial_floats(args.out.shape[2]);
+    kernel.counters = call.stream.counters();
   }
   launch(call, kernel);
 }

@@ -33,7 +33,9 @@ DeviceMemory::~DeviceMemory() {
   cudaGetLastError();
 }
 
-Stream::Stream(Device& on) : device(on) {
+Stream::Stream(Device& on) : device(on), counters_(on, kCounters * sizeof(unsigned)) {
+  check(cudaMemset(counters_.data(), 0, kCounters * sizeof(unsigned)), "cudaMemset");
+  check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // for which this stream won't wait
   void* word = nullptr;
   check(cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
   fault = static_cast<int*>(word);

@@ -87,6 +87,9 @@ class Stream {
   void sync();
   // Device memory for the work of one call, which the next call reuses. Waits where it grows; not while recording.
   std::byte* scratch(std::uint64_t bytes);
+  // Numbers in device memory that are zero whenever no kernel runs: who counts with them leaves them so.
+  static constexpr std::uint64_t kCounters = 16384;
+  unsigned* counters() const { return reinterpret_cast<unsigned*>(counters_.data()); }
   // Keeps a failure of work for all later calls.
   [[noreturn]] void fail(const plugin::Failure& failure);
 
@@ -97,7 +100,7 @@ class Stream {
 
  private:
   std::optional<plugin::Failure> failure_;
-  DeviceMemory scratch_;
+  DeviceMemory counters_, scratch_;
   std::uint64_t scratch_bytes_ = 0;
 };
 

@@ -230,6 +230,12 @@ cudaError_t enqueue(cudaStream_t stream, const PageCopyCall& call);
 constexpr std::int64_t kChunk = 256;
 constexpr std::int64_t kMostHeadDim = 256;
 
+// Floats that a chunk of one row leaves: out[Dv], and in the last eight the largest score and the sum of weights.
+constexpr std::int64_t partial_floats(std::int64_t value_dim) { return (value_dim + 7) / 8 * 8 + 8; }
+
+// Blocks for the rows of one sequence and KV head.
+std::int64_t attention_tiles(std::int64_t tokens, std::int64_t group);
+
 struct AttentionCall {
   bp_type activation = BP_TYPE_F32;
   CacheView cache;
@@ -245,9 +251,13 @@ struct AttentionCall {
   std::int64_t heads = 0;   // Hq
   std::int64_t window = 0;
   float scale = 1, softcap = 0;
-  // Where chunks are computed apart: [tokens of these sequences, Hq, chunks] of {largest, sum, out[Dv]}. Null: each
-  // query's chunks one after another.
+  // Over how many blocks the chunks of a sequence are spread. Above 1, these need room for the results of all chunks,
+  // [tokens of these sequences, Hq, chunks] of partial_floats(Dv), and counters: one, zero, for each KV head and each
+  // of attention_tiles(max_q, Hq / Hk) of each sequence.
+  std::int64_t parts = 1;
   float* partial = nullptr;
+  std::int64_t partial_step = 0;  // partial_floats(Dv)
+  unsigned* counters = nullptr;
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call);

@@ -16,7 +16,8 @@ __device__ __forceinline__ std::int64_t place_of(const CacheView& cache, std::in
 //   Raw      eight of them as they are stored. Reading and expanding are apart, so that many reads can be on their way.
 //   fetch    those at [first, first + 4) and [second, second + 4), both multiples of four. They are neighbors (second
 //   is
-//            first + 4, first a multiple of eight) but in F32, where lanes that share a sector may want it otherwise
+//            first + 4, first a multiple of eight) but in F32, where lanes that share a sector may want it otherwise.
+//            `first` is less than `pitch`; what isn't is zero
 //   expand   to floats; what lies between `dim` and `pitch` is zero
 //   store    a head, by a whole warp: lane l brings the elements [8 l, 8 l + 8), zeros from `dim` on
 template <bp_type kType>
@@ -34,7 +35,10 @@ struct CachedFloat {
     const T* row = reinterpret_cast<const T*>(side.data) + place * side.pitch;
     Raw raw;
     raw.part[0] = cu::ld_global(reinterpret_cast<const uint4*>(row + first));
-    if constexpr (kLoads == 2) raw.part[1] = cu::ld_global(reinterpret_cast<const uint4*>(row + second));
+    if constexpr (kLoads == 2) {
+      raw.part[1] =
+          second < side.pitch ? cu::ld_global(reinterpret_cast<const uint4*>(row + second)) : uint4{0, 0, 0, 0};
+    }
     return raw;
   }
 
