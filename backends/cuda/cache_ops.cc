@@ -79,10 +79,17 @@ void run(const Call& call, const bp_attention_args& args) {
   kernel.scale = static_cast<float>(args.scale);
   kernel.softcap = static_cast<float>(args.softcap);
   kernel.fault = call.stream.fault;
-
-  // Spread over blocks where sequences alone don't keep the GPU busy, and there is room for the chunks' results.
+  kernel.activation = call.stream.device.activation;
   const std::uint64_t chunks = chunks_of(step), sequences = args.last_sequence - args.first_sequence;
   kernel.chunks = static_cast<std::int64_t>(chunks);
+  const Device& device = call.stream.device;
+  if (call.op.code == BP_OP_ATTN_PREFILL && !device.deterministic &&
+      prompt_path(kernel, device.processors) == AttentionPath::kTiles &&
+      prefill_shared_bytes(kernel) <= static_cast<std::uint64_t>(device.shared_bytes)) {
+    return launch(call, PrefillCall{kernel});
+  }
+
+  // Spread over blocks where sequences alone don't keep the GPU busy, and there is room for the chunks' results.
   const std::int64_t group = args.kv_heads != 0 ? kernel.heads / args.kv_heads : 1;
   const auto blocks = sequences * args.kv_heads * static_cast<std::uint64_t>(attention_tiles(step.max_q, group));
   const auto wanted = kBlocksPerProcessor * static_cast<std::uint64_t>(call.stream.device.processors);

@@ -11,6 +11,8 @@ Device::Device(std::uint32_t index, bool is_deterministic, bp_type activations)
   use();
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, static_cast<int>(index)),
         "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, static_cast<int>(index)),
+        "cudaDeviceGetAttribute");
   check(probe_kernels(), "the kernels of this build on this GPU");
 }
 

@@ -41,6 +41,7 @@ class Device {
   const bool deterministic;  // results don't depend on a step's other tokens, at the cost of speed
   const bp_type activation;  // F32 or BF16
   int processors = 1;        // multiprocessors
+  int shared_bytes = 0;      // of shared memory that a block can have
 
  private:
   std::atomic<bool> lost_{false};

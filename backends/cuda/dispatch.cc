@@ -43,9 +43,10 @@ void check_device(const bp_topk_args& args) {
   if (args.ids.shape[1] > kMostTop) plugin::refuse("more than the " + std::to_string(kMostTop) + " largest");
 }
 
-// A product's kernel, and with it the order of its sums, goes by the number of tokens unless the user asked for more.
+// Which kernel a product or a prompt's attention takes, and with it the order of its sums, goes by the number of tokens
+// unless the user asked for more.
 bool is_batch_invariant(const Device& device, std::uint32_t code) {
-  return device.deterministic || (code != BP_OP_LINEAR && code != BP_OP_LINEAR_ADD);
+  return device.deterministic || (code != BP_OP_LINEAR && code != BP_OP_LINEAR_ADD && code != BP_OP_ATTN_PREFILL);
 }
 
 }  // namespace

@@ -263,4 +263,24 @@ struct AttentionCall {
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call);
 const char* kernel_name(const AttentionCall& call);
 
+// ---- attention_prefill.cu: the same for prompts, in tiles of 64 rows on tensor cores.
+
+struct PrefillCall : AttentionCall {};  // without `partial`
+cudaError_t enqueue(cudaStream_t stream, const PrefillCall& call);
+inline const char* kernel_name(const PrefillCall&) { return "mma, paged"; }
+std::uint64_t prefill_shared_bytes(const AttentionCall& call);  // that a block needs
+
+// Which of the two a prompt takes: tiles, unless they would be mostly padding, or so few over so long a text that most
+// of the GPU would wait for them, where the other kernel spreads the keys over blocks.
+enum class AttentionPath { kChunks, kTiles };
+constexpr std::int64_t kTileRows = 64, kFewestTileRows = 16, kChunksOfShortText = 8;
+constexpr AttentionPath prompt_path(const AttentionCall& call, std::int64_t processors) {
+  if (call.cache.heads == 0) return AttentionPath::kChunks;
+  const std::int64_t rows = call.max_q * (call.heads / call.cache.heads);
+  const std::int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+  const std::int64_t blocks = tiles * call.cache.heads * (call.last_sequence - call.first_sequence);
+  const bool fills = 2 * blocks >= processors || call.chunks <= kChunksOfShortText;
+  return rows >= kFewestTileRows && fills ? AttentionPath::kTiles : AttentionPath::kChunks;
+}
+
 }  // namespace backplane::cuda

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tests/conformance/paged.h"
 #include "tests/conformance/suite.h"
@@ -16,7 +17,26 @@ struct AttentionSpec {
   std::uint32_t decodes = 0;
   double scale = 0, softcap = 0;  // scale 0: 1 / sqrt(D)
   bool sinks = false, gaps = false;
+  bool spoiled = false;  // the last tokens have keys and values that aren't finite
 };
+
+// Whoever sees such a token gets what follows from it, and nobody else anything.
+void spoil(PagedStep& paged) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  for (std::size_t b = 0; b < paged.sequences.size(); ++b) {
+    const auto [begin, end] = paged.sequences[b];
+    if (end - begin < 2) continue;
+    const auto at = [&](Array& x, std::int64_t position, std::int64_t d) -> double& {
+      const std::int64_t head = paged.slot(b, position) * paged.spec.kv_heads;
+      return x.data[static_cast<std::size_t>(head * x.shape[3] + d)];
+    };
+    at(paged.v, end - 2, 1) = kInfinity;
+    at(paged.v, end - 2, 8) = kNan;
+    at(paged.v, end - 1, 2) = -kInfinity;
+    at(paged.v, end - 1, 1) = -kInfinity;
+    if (end - begin > 3) at(paged.k, end - 1, 0) = kNan;
+  }
+}
 
 void bound_row(const Arithmetic& a, const AttentionSpec& spec, const PagedStep& paged, std::int64_t token,
                std::int64_t head, const Array& q, const Array& sinks, const Array& out, Array& bound) {
@@ -44,7 +64,8 @@ std::uint64_t attention_features(const AttentionSpec& spec) {
 void try_attention(Trial& trial, std::uint32_t code, AttentionSpec spec) {
   trial.subject.set_gaps(spec.gaps);
   if (spec.scale == 0) spec.scale = 1 / std::sqrt(static_cast<double>(spec.cache.dim));
-  const PagedStep paged(trial, spec.cache, spec.sequences, spec.decodes);
+  PagedStep paged(trial, spec.cache, spec.sequences, spec.decodes);
+  if (spec.spoiled) spoil(paged);
   const Array q = trial.draw({paged.tokens(), spec.heads, spec.cache.dim});
   const Array sinks = trial.draw_parameters({spec.heads}, 1);
   const bool decode = code == BP_OP_ATTN_DECODE;
@@ -145,6 +166,9 @@ class Adder {
     spec = base();
     spec.gaps = true;
     add("strided", spec);
+    spec.gaps = false;
+    spec.spoiled = true;
+    if (is_float(cache_.type)) add("not_finite", spec);
   }
 
   void add_contexts() {
