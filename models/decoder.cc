@@ -52,7 +52,14 @@ Decoder::Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_p
   head_ = loader.linear(spec_.head);
   create_scratch();
   create_kv(options);
-  executor_.plan(limits_, [this] { run_ops(nullptr); });
+  create_picking();
+  executor_.plan(limits_, [this] {
+    run_ops(nullptr);
+    run_picks();
+  });
+  // A scale that turns the order around is the only thing behind the head that changes the pick.
+  can_pick_ = spec_.logits_scale > 0 && executor_.sites().front().native && executor_.sites().back().native &&
+              executor_.can_leave_steps();
 }
 
 void Decoder::load_layers(WeightLoader& loader) {
@@ -155,6 +162,13 @@ engine::Logits Decoder::forward(const sched::Step& step) {
 }
 
 void Decoder::run_ops(engine::Logits* logits) {
+  run_layers();
+  run_head(logits);
+  if (!executor_.planning()) executor_.seek(executor_.sites().size());
+}
+
+void Decoder::run_layers() {
+  follow_picks();
   run_embedding();
   const std::uint32_t count = static_cast<std::uint32_t>(layers_.size());
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -162,7 +176,6 @@ void Decoder::run_ops(engine::Logits* logits) {
     run_attention(i);
     run_mlp(i, i + 1 < count ? &layers_[i + 1].attention_norm : nullptr);
   }
-  run_head(logits);
 }
 
 void Decoder::run_embedding() {
@@ -239,7 +252,6 @@ void Decoder::run_head(engine::Logits* logits) {
   const auto block = static_cast<std::uint32_t>(head_rows_.shape[0]);
   const std::size_t start = executor_.cursor();
   const std::uint32_t rows = executor_.counts().rows;
-  if (!executor_.planning() && rows == 0) executor_.seek(executor_.sites().size());
   for (std::uint32_t begin = 0; begin < rows; begin += block) {
     const std::uint32_t count = std::min(block, rows - begin);
     const dev::Tensor picked = head_rows_.rows(0, count), out = logits_.rows(0, count);

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "models/decoder_pick.h"
 #include "models/decoder_rope.h"
 #include "models/load.h"
 #include "models/weight_loader.h"
@@ -15,6 +17,7 @@ class Decoder final : public LoadedModel {
   // `options` is resolved: context, kv_type and max_step_tokens are set.
   Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_ptr<device::Device> reference,
           const LoadOptions& options);
+  ~Decoder() override { abandon_picks(); }
 
   const engine::ModelShape& shape() const override { return shape_; }
   std::uint32_t max_step_tokens() const override { return limits_.tokens; }
@@ -28,6 +31,10 @@ class Decoder final : public LoadedModel {
     executor_.kv().copy_pages(group, from, to);
   }
   engine::Logits forward(const sched::Step& step) override;
+  bool can_pick() const override { return can_pick_ && executor_.can_leave_steps(); }
+  void begin_pick(const sched::Step& step, std::span<const std::int32_t> targets) override;
+  std::vector<engine::Pick> end_pick() override;
+  void abandon_picks() noexcept override;
 
   std::vector<device::Executor*> executors() override { return {&executor_}; }
   DType kv_type() const override { return kv_type_; }
@@ -49,12 +56,19 @@ class Decoder final : public LoadedModel {
 
   // The ops of a step, in order. Planning and running issue the same ones.
   void run_ops(engine::Logits* logits);
+  void run_layers();
   void run_embedding();
   void run_attention(std::uint32_t index);
   void run_mlp(std::uint32_t index, const device::Norm* next_norm);
   void run_head(engine::Logits* logits);
   void add_to_residual(device::OpName name, const device::Norm* next_norm);
   void read_logits(const device::Tensor& block, engine::Logits& logits);
+
+  // decoder_pick.cc: the other end of a step.
+  void create_picking();
+  void follow_picks();
+  void run_picks();
+  void set_targets(std::span<const std::int32_t> targets);
 
   std::shared_ptr<const formats::Container> container_;
   DecoderSpec spec_;
@@ -71,6 +85,8 @@ class Decoder final : public LoadedModel {
   device::Linear head_;
   // Activations of a step, sized for the largest one.
   device::Tensor x_, h_, q_, k_, v_, qkv_, attended_, gate_, up_, product_, head_rows_, logits_;
+  std::unique_ptr<DecoderPicking> picking_;
+  bool can_pick_ = false;
 };
 
 }  // namespace backplane::models

@@ -70,6 +70,17 @@ bp_tensor Binder::in(const Tensor& t) { return activation(t, Access::kRead); }
 bp_tensor Binder::out(const Tensor& t) { return activation(t, Access::kWrite); }
 bp_tensor Binder::inout(const Tensor& t) { return activation(t, Access::kUpdate); }
 
+bp_tensor Binder::exact(const Tensor& t, Access access) {
+  if (planning()) {
+    if (executor_.mode_ == Executor::Mode::kLargest) site_.exact.push_back(t.storage);
+    return t.abi(nullptr);
+  }
+  return t.abi(open(t, access).handle());
+}
+
+bp_tensor Binder::exact_in(const Tensor& t) { return exact(t, Access::kRead); }
+bp_tensor Binder::exact_out(const Tensor& t) { return exact(t, Access::kWrite); }
+
 bp_tensor Binder::constant(const Tensor& t) {
   if (!t.present()) return bp_tensor{};
   if (!planning()) return t.abi(read(*t.storage).handle());

@@ -13,6 +13,7 @@ namespace backplane::device {
 // they are and are rewritten before each launch.
 struct CaptureKey {
   std::uint32_t tokens = 0, rows = 0, max_pages = 0;
+  std::uint32_t variant = 0;  // of the ops, where a model has several ways to end a step
   bool operator==(const CaptureKey&) const = default;
 };
 

@@ -138,6 +138,22 @@ Buffer Device::alloc(std::uint64_t bytes, std::string_view purpose) {
   return buffer;
 }
 
+std::optional<Buffer> Device::alloc_pinned(std::uint64_t bytes) {
+  if (!tables_->buffer->map) return std::nullopt;
+  const std::uint64_t size = std::max<std::uint64_t>(1, bytes);
+  bp_buffer handle = nullptr;
+  const bool has_some = accepts("pinned memory", [&](bp_context context) {
+    return tables_->buffer->alloc(handle_, context, size, BP_MEMORY_PINNED, &handle);
+  });
+  if (!has_some) return std::nullopt;
+  if (!handle) throw_nonsense("success without a result", "pinned memory");
+  Buffer buffer(shared_from_this(), handle, size, nullptr);
+  buffer.host_ = static_cast<std::byte*>(create<void*>("map of pinned memory", [&](bp_context context, void** address) {
+    return tables_->buffer->map(handle_, context, handle, address);
+  }));
+  return buffer;
+}
+
 std::optional<Buffer> Device::import_host(std::span<std::byte> range, bool writable) {
   if (!tables_->buffer->import_host || range.empty()) return std::nullopt;
   AbiCall abi;
@@ -168,6 +184,13 @@ void Device::upload(const Buffer& to, std::uint64_t offset, std::span<const std:
 void Device::download(const Buffer& from, std::uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return;
   copy("download", [&](bp_context context) {
+    return tables_->buffer->download(handle_, stream_, context, from.handle(), offset, data.data(), data.size());
+  });
+}
+
+void Device::download_async(const Buffer& from, std::uint64_t offset, std::span<std::byte> data) {
+  if (data.empty()) return;
+  call("download", [&](bp_context context) {
     return tables_->buffer->download(handle_, stream_, context, from.handle(), offset, data.data(), data.size());
   });
 }
@@ -245,6 +268,30 @@ bp_prepared Device::prepare(const bp_op_query& query) {
 
 void Device::unprepare(bp_prepared prepared) noexcept {
   if (prepared) tables_->device->unprepare(handle_, prepared);
+}
+
+bool Event::available(const Device& device) {
+  const bp_stream_table* table = device.tables().stream;
+  return device.stream() && table->event_create && table->event_destroy && table->event_record && table->event_sync;
+}
+
+Event::Event(std::shared_ptr<Device> device)
+    : device_(std::move(device)), handle_(device_->create<bp_event>("event", [&](bp_context context, bp_event* event) {
+        return device_->tables().stream->event_create(device_->handle(), context, event);
+      })) {}
+
+Event::~Event() { device_->tables().stream->event_destroy(device_->handle(), handle_); }
+
+void Event::record() {
+  device_->call("event_record", [&](bp_context context) {
+    return device_->tables().stream->event_record(device_->handle(), device_->stream(), context, handle_);
+  });
+}
+
+void Event::wait() {
+  device_->call("event_sync", [&](bp_context context) {
+    return device_->tables().stream->event_sync(device_->handle(), context, handle_);
+  });
 }
 
 }  // namespace backplane::device

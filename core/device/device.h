@@ -82,6 +82,9 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // `purpose` goes into the message when memory runs out.
   Buffer alloc(std::uint64_t bytes, std::string_view purpose);
+  // Host memory that the device copies from and to without the host's help; nothing where the plugin has none that the
+  // host can reach.
+  std::optional<Buffer> alloc_pinned(std::uint64_t bytes);
   // Nothing where the device can't use host memory in place.
   std::optional<Buffer> import_host(std::span<std::byte> range, bool writable);
 
@@ -102,6 +105,8 @@ class Device : public std::enable_shared_from_this<Device> {
   }
   // Enqueues only: `data` must stay until the next sync.
   void upload_async(const Buffer& to, std::uint64_t offset, std::span<const std::byte> data);
+  // Enqueues only: `data` is complete after the next sync, or after the wait for an event that is recorded next.
+  void download_async(const Buffer& from, std::uint64_t offset, std::span<std::byte> data);
   // Waits for what is enqueued. Throws the failure of any of it, which is then over: a stream that has failed is
   // replaced. A device that is lost, or gives no new stream, stays unusable, but nothing works on it any more.
   void sync();
@@ -159,6 +164,24 @@ class Device : public std::enable_shared_from_this<Device> {
   mutable std::atomic<bool> lost_{false};
   mutable std::mutex loss_mutex_;
   mutable std::string loss_;  // why; constant once lost_ is set
+};
+
+// A point in the stream of a device, which must have events. One thread at a time.
+class Event {
+ public:
+  // Throws as Device::create does.
+  explicit Event(std::shared_ptr<Device> device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  static bool available(const Device& device);
+  void record();  // the point is where the stream is now
+  void wait();    // until the stream has reached it; throws the failure of the work before it, where the plugin tells
+
+ private:
+  std::shared_ptr<Device> device_;
+  bp_event handle_;
 };
 
 bool contains(const bp_type_set& set, DType type);

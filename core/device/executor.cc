@@ -82,12 +82,12 @@ void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) 
   mode_ = Mode::kRun;
 }
 
-void Executor::begin_step(const sched::Step& step, bool may_capture) {
+void Executor::begin_step(const sched::Step& step, bool may_capture, std::uint32_t variant) {
   if (planning()) throw Error(ErrorCode::kInternal, "a step before the plan");
   const bool decodes = step.n_decode == step.sequences() && step.tokens() == step.sequences() && step.tokens() > 0;
   key_.reset();
   if (may_capture && captures_ && decodes && !observer_ && !op_times_) {
-    key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages)};
+    key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages), variant};
   }
   step_->set(step, key_ ? key_->max_pages : 0);
   counts_ = step_->counts();
@@ -135,6 +135,20 @@ void Executor::end_step() {
   if (cursor_ != sites_.size()) {
     throw Error(ErrorCode::kInternal, fmt::format("a step issued {} ops of {} planned", cursor_, sites_.size()));
   }
+}
+
+void Executor::leave_step() {
+  if (cursor_ != sites_.size()) {
+    throw Error(ErrorCode::kInternal, fmt::format("a step issued {} ops of {} planned", cursor_, sites_.size()));
+  }
+}
+
+bool Executor::can_leave_steps() const {
+  const auto elsewhere = [](const Site& site) {
+    return !site.skipped && (!site.fused || site.native) && (!site.native || site.slot != 0);
+  };
+  return Event::available(*devices_.front()) && !observer_ && !op_times_ &&
+         std::none_of(sites_.begin(), sites_.end(), elsewhere);
 }
 
 void Executor::abandon_step() noexcept {

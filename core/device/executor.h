@@ -95,10 +95,11 @@ struct Site {
   std::vector<MatrixUse> matrices;
   std::vector<Activation> activations;
   std::vector<std::shared_ptr<Storage>> constants;
-  std::vector<KvUse> kv;        // of the two argument structs
-  bool fused = false;           // decomposed when the chosen device lacks it
-  bool skipped = false;         // part of a fused op that runs as one
-  std::size_t after_parts = 0;  // fused: the site that follows its parts
+  std::vector<std::shared_ptr<Storage>> exact;  // tensors that are neither activations nor constants
+  std::vector<KvUse> kv;                        // of the two argument structs
+  bool fused = false;                           // decomposed when the chosen device lacks it
+  bool skipped = false;                         // part of a fused op that runs as one
+  std::size_t after_parts = 0;                  // fused: the site that follows its parts
 
   Slot home = 0;        // the device that the model wants it on
   bool native = false;  // runs there
@@ -148,10 +149,18 @@ class Executor {
   // again, unless a device was lost. Ops given to issue() may be recorded, and in later steps of the same shape a
   // launch stands for them, so `ops` may only issue ops: no reading of results in between, and the same ops with the
   // same tensors in all steps with equal counts.
-  void begin_step(const sched::Step& step, bool may_capture = false);
+  // `variant` tells apart steps of equal counts whose ops differ.
+  void begin_step(const sched::Step& step, bool may_capture = false, std::uint32_t variant = 0);
   void issue(const std::function<void()>& ops);  // after begin_step with may_capture
   void end_step();
   void abandon_step() noexcept;
+  // In place of end_step: the step goes on while the caller does, who waits for an event of the device and keeps the
+  // step until then. The next one may begin; a failure of either is both's.
+  void leave_step();
+  // Whether steps can be left: one device runs all ops, has events, and nobody watches the ops.
+  bool can_leave_steps() const;
+  // An op of the step, run or launched, has written to its tokens on the first device.
+  void tokens_changed() { step_->tokens_changed(0); }
 
   // nullptr: nobody. It costs a synchronization and a copy of each op's activations.
   void watch(Observer* observer) { observer_ = observer; }
@@ -178,6 +187,11 @@ class Executor {
   // One fused op and, where it isn't supported, its parts.
   template <class Args, class Bind, class Parts>
   void fused(std::uint32_t code, OpName name, Bind&& bind, Parts&& parts);
+  // The site of an op that only runs on its device of choice, or not at all: then Site::native is false.
+  template <class Args, class Bind>
+  void optional(std::uint32_t code, OpName name, Bind&& bind) {
+    fused<Args>(code, name, bind, [] {});
+  }
   // To run a stretch of ops again in the same step (blocks of rows): remember the place, go back to it.
   std::size_t cursor() const { return cursor_; }
   void seek(std::size_t cursor) { cursor_ = cursor; }
@@ -233,6 +247,9 @@ class Binder {
   bp_tensor in(const Tensor& t);
   bp_tensor out(const Tensor& t);
   bp_tensor inout(const Tensor& t);
+  // Inputs and outputs that are no activations: never cast.
+  bp_tensor exact_in(const Tensor& t);
+  bp_tensor exact_out(const Tensor& t);
   // Parameters and tables: staged, never cast.
   bp_tensor constant(const Tensor& t);
   void matrix(bp_matrix& at, const std::shared_ptr<Weight>& weight, std::uint64_t use);
@@ -256,6 +273,7 @@ class Binder {
   enum class Access { kRead, kWrite, kUpdate };
   bp_tensor ids(std::uint32_t count);
   bp_tensor activation(const Tensor& t, Access access);
+  bp_tensor exact(const Tensor& t, Access access);
   void note_activation(const Tensor& t, Access access);
   const Buffer& open(const Tensor& t, Access access);
   const Buffer& read(Storage& storage);

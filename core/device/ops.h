@@ -57,6 +57,13 @@ void softcap(Executor& ex, OpName name, const Tensor& x, double cap);           
 void gather_rows(Executor& ex, OpName name, const Tensor& x, std::uint32_t first_row,
                  const Tensor& out);  // step's out_row
 
+// Ops that run on their device or not at all. Of the step's tokens, number targets[r] becomes ids[r] where that isn't
+// -1; both are i32 [R], targets a host_table.
+void advance(Executor& ex, OpName name, const Tensor& ids, const Tensor& targets);
+// Of each row of logits the largest's id and value, see bp_head_argmax_args.
+void head_argmax(Executor& ex, OpName name, const Tensor& x, const Linear& spec, const Tensor& ids,
+                 const Tensor& values);
+
 // Fused ops.
 // a += alpha * b; out = norm(a).
 void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b, double alpha, const Norm& spec,

@@ -122,4 +122,24 @@ void gateup_glu(Executor& ex, std::uint32_t layer, const Tensor& x, const Linear
   });
 }
 
+void advance(Executor& ex, OpName name, const Tensor& ids, const Tensor& targets) {
+  ex.optional<bp_advance_args>(BP_OP_ADVANCE, name, [&](Binder& b, bp_advance_args& a) {
+    a.size = sizeof(a);
+    a.ids = b.exact_in(ids);
+    a.target = b.constant(targets);
+    a.token = b.token();
+  });
+}
+
+void head_argmax(Executor& ex, OpName name, const Tensor& x, const Linear& spec, const Tensor& ids,
+                 const Tensor& values) {
+  ex.optional<bp_head_argmax_args>(BP_OP_HEAD_ARGMAX, name, [&](Binder& b, bp_head_argmax_args& a) {
+    a.size = sizeof(a);
+    a.x = b.in(x);
+    bind_linear(b, spec, a.weight, a.bias);
+    a.ids = b.exact_out(ids);
+    a.values = b.out(values);
+  });
+}
+
 }  // namespace backplane::device

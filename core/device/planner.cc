@@ -298,6 +298,7 @@ void Planner::allocate_memory() {
     workspace[site.slot] = std::max(workspace[site.slot], site.support.workspace_bytes);
     std::uint64_t none = 0;
     for (const auto& constant : site.constants) constant->read(site.slot, none);
+    for (const auto& exact : site.exact) exact->allocate(site.slot);
     for (std::size_t i = 0; i < site.activations.size(); ++i) {
       const Tensor& t = site.activations[i].largest;
       t.storage->allocate(site.slot);

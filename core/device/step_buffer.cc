@@ -88,6 +88,7 @@ std::uint32_t StepBuffer::bucket(std::uint32_t max_pages) const {
 
 void StepBuffer::widen(std::uint32_t max_pages) {
   const std::size_t rows = std::size_t{step_->groups} * step_->sequences();
+  widened_.swap(widened_before_);
   widened_.assign(rows * max_pages, -1);
   for (std::size_t row = 0; row < rows; ++row) {
     std::copy_n(step_->page_table.data() + row * step_->max_pages, step_->max_pages, widened_.data() + row * max_pages);

@@ -37,6 +37,8 @@ class StepBuffer {
   const bp_step* on(Slot slot);
   // What was uploaded may not have arrived: everything is uploaded again.
   void forget();
+  // An op has written to the tokens of this step on that slot.
+  void tokens_changed(Slot slot) { resident_[slot].front().clear(); }
 
   // i32 arrays of the current step as ops take them.
   bp_tensor token(Slot slot) { return array(slot, on(slot)->token_offset, step_->tokens()); }
@@ -65,7 +67,8 @@ class StepBuffer {
   std::vector<char> uploaded_;
   std::vector<std::array<std::vector<std::byte>, kArrays>> resident_;  // by slot: what the device's arrays begin with
   const sched::Step* step_ = nullptr;
-  std::vector<std::int32_t> widened_;  // the page table, where it isn't the step's
+  // The page table, where it isn't the step's. Of the step before, too, which may still be under way.
+  std::vector<std::int32_t> widened_, widened_before_;
 };
 
 }  // namespace backplane::device

@@ -77,6 +77,7 @@ Engine::Engine(Model& model, EngineOptions options)
       drawer_(options_.pool) {}
 
 Engine::~Engine() {
+  drop_flights();
   for (auto& [id, answers] : requests_) {
     for (auto& active : answers) drop(*active);
   }
@@ -141,11 +142,20 @@ bool Engine::cancel(RequestId id) {
 
 std::vector<Event> Engine::step() {
   std::vector<Event> events = std::exchange(pending_, {});
-  prepare(events);
+  if (requests_.empty()) drop_flights();
+  if (in_flight_ == 0) prepare(events);
   if (requests_.empty()) return events;
-  run_next(events);
+  if (in_flight_ > 0) {
+    go_ahead();
+    if (!collect(events)) run_next(events, false);
+  } else {
+    run_next(events, true);
+  }
   remove_finished(events);
-  if (requests_.empty()) audit();
+  if (requests_.empty()) {
+    drop_flights();
+    audit();
+  }
   return events;
 }
 
@@ -174,7 +184,7 @@ void Engine::prepare(std::vector<Event>& events) {
   }
 }
 
-void Engine::run_next(std::vector<Event>& events) {
+void Engine::run_next(std::vector<Event>& events, bool may_pick) {
   const sched::Schedule& next = scheduler_.next([this] { return reclaim_pages(); });
   for (sched::Sequence* dropped : next.dropped) release_rope_row(*dropped);
   if (next.shares.empty()) {  // can't be: what an empty cache can't hold was refused
@@ -189,6 +199,10 @@ void Engine::run_next(std::vector<Event>& events) {
     if (it != conversations_.end()) it->second.reused = active.computed;
   }
   try {
+    if (may_pick && can_pick(next)) {
+      if (!run_picked(next, events)) run_next(events, false);
+      return;
+    }
     execute(next.shares, next.n_decode, events);
   } catch (const ModelReplaced&) {  // parts of the work may have been done: their events stand
     start_over();

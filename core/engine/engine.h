@@ -1,6 +1,7 @@
 // Requests in, events out: plans a step, runs it on the model, samples, keeps the books. Knows no front end.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -39,6 +40,9 @@ struct EngineOptions {
   static constexpr std::uint64_t kNoPreemption = std::numeric_limits<std::uint64_t>::max();
   // A prompt with more tokens than this to compute shares steps with short ones; 0: half of the token budget.
   std::uint32_t long_prompt = 0;
+  // Whether greedy steps are left to a model that can pick tokens itself, the next one begun before the tokens of this
+  // one are known. Changes no answer.
+  bool run_ahead = true;
   // Where a step's rows of logits are sampled if they are many; it outlives the engine, and changes no answer. Null:
   // one of its own with all processors, started when first there are so many.
   ThreadPool* pool = nullptr;
@@ -126,11 +130,19 @@ class Engine {
     std::uint64_t reused = 0;  // by the latest request
   };
 
+  // A step that the model has begun. A share's sequence is null once its request has ended.
+  struct Flight {
+    sched::Step step;
+    std::vector<sched::Share> shares;
+    bool committed = false;                // its tokens are taken for computed: the next one has begun
+    std::vector<std::int32_t> next_share;  // by share: its place in the next flight, or -1
+  };
+
   // engine.cc
   RequestId submit(Request request, std::optional<ConversationId> conversation);
   SequenceId open_sequence(const kv::PrefixIdentity& identity);
   void prepare(std::vector<Event>& events);
-  void run_next(std::vector<Event>& events);
+  void run_next(std::vector<Event>& events, bool may_pick);
   void execute(std::span<const sched::Share> shares, std::uint32_t n_decode, std::vector<Event>& events);
   Logits run(std::span<const sched::Share> shares, std::uint32_t n_decode);
   void copy_pages(std::span<const sched::Share> shares);
@@ -145,6 +157,17 @@ class Engine {
   void fork(Active& first, std::span<const double> logits, std::vector<Event>& events);
   Event advance(Active& active, Draw& drawn);
   void end(Active& active, FinishReason reason, const Error* error, std::vector<Event>& events);
+
+  // ahead.cc
+  Flight& flight(std::size_t i) { return flights_[(first_flight_ + i) % flights_.size()]; }
+  bool can_pick(const sched::Schedule& schedule) const;
+  bool run_picked(const sched::Schedule& schedule, std::vector<Event>& events);
+  void go_ahead();
+  bool collect(std::vector<Event>& events);
+  void take_picks(std::span<const Pick> picks, std::vector<Event>& events);
+  void take_back();
+  void leave_flights(const Active& active);
+  void drop_flights();
 
   // session.cc
   ConversationId open_conversation();
@@ -169,6 +192,8 @@ class Engine {
   std::uint64_t clock_ = 0;
   std::uint64_t pages_copied_ = 0;
   sched::Step step_;  // reused
+  std::array<Flight, 2> flights_;
+  std::size_t first_flight_ = 0, in_flight_ = 0;  // of these, how many are under way, and the earliest
   RowDrawer drawer_;
   std::vector<Draw> draws_;  // reused
 };

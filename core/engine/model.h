@@ -38,6 +38,12 @@ struct Logits {
   }
 };
 
+// The largest logit of a row and its token, of equal ones the lowest. NaN where any logit of the row is.
+struct Pick {
+  TokenId id = 0;
+  double logit = 0;
+};
+
 // Thrown by Model::forward and copy_pages instead of doing it: the model lost its device and goes on elsewhere. The
 // contents of all KV pages are gone; shape, limits and rope rows are as before. Whoever computes on the model computes
 // what it needs in the cache again, from tokens.
@@ -80,6 +86,18 @@ class Model {
   // Runs one step: writes K and V of all its tokens, returns logits for step.out_row, in that order.
   // May throw ModelReplaced.
   virtual Logits forward(const sched::Step& step) = 0;
+
+  // Steps of which only picks are wanted, as of sequences that decode greedily: the logits stay on the device, and the
+  // caller may go on while the device works. Where can_pick() is false, nothing of this is called.
+  virtual bool can_pick() const { return false; }
+  // Begins a step of decoding sequences, one token and one row each. At most two are under way; `step` stays as it is
+  // until the end of this one. With `targets`, the pick of row r of the step begun before, which may still be under
+  // way, becomes this step's token targets[r], unless that is -1; what step.token has there doesn't matter.
+  virtual void begin_pick(const sched::Step&, std::span<const std::int32_t> /*targets*/) {}
+  // Waits for the earlier one of the steps under way: its rows in order.
+  virtual std::vector<Pick> end_pick() { return {}; }
+  // Forgets all steps under way, once nothing works on them any more.
+  virtual void abandon_picks() noexcept {}
 };
 
 }  // namespace backplane::engine

@@ -91,6 +91,7 @@ void Engine::release_rope_row(sched::Sequence& sequence) {
 
 // The end of a request, however it ended.
 void Engine::release(Active& active) {
+  leave_flights(active);
   scheduler_.remove(active);
   if (active.broken && active.kv.valid()) book_.distrust(active.kv);
   const auto& id = active.task->conversation;

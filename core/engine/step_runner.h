@@ -1,8 +1,11 @@
 // Runs steps on the model and remembers those that really ran.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <span>
+#include <vector>
 
 #include "core/engine/model.h"
 #include "core/sched/step.h"
@@ -27,14 +30,26 @@ class StepRunner {
 
   // Throws Error, also when the model gave back other logits than were asked for. A step that failed leaves no record.
   Logits run(const sched::Step& step);
+  // The same for steps that are picked from, see Model::begin_pick. `step` stays until its end.
+  void begin(const sched::Step& step, std::span<const std::int32_t> targets);
+  std::vector<Pick> end();
+  void abandon() noexcept;
 
   Model& model() const { return model_; }
   const std::deque<StepRecord>& records() const { return records_; }  // oldest first
   std::uint64_t steps_run() const { return steps_run_; }              // including those no longer in records()
 
  private:
+  struct UnderWay {
+    const sched::Step* step;
+    std::chrono::steady_clock::time_point begun;
+  };
+  void remember(const sched::Step& step, double seconds);
+
   Model& model_;
   std::size_t keep_;
+  std::deque<UnderWay> under_way_;                  // oldest first
+  std::chrono::steady_clock::time_point last_end_;  // of one that was begun
   std::deque<StepRecord> records_;
   std::uint64_t steps_run_ = 0;
 };

@@ -56,6 +56,10 @@ std::vector<TokenProbability> Sampler::distribution(std::span<const double> logi
   return Candidates(row, params_).left();
 }
 
+bool Sampler::takes_largest() const {
+  return params_.greedy() && constraints_.empty() && params_.logit_bias.empty() && !penalties_.any();
+}
+
 void Sampler::accept(TokenId id) {
   ++accepted_;
   penalties_.accept(id);

@@ -57,6 +57,9 @@ class Sampler {
   // The request goes on with this token.
   void accept(TokenId id);
 
+  // Whether the next token is the largest logit's, whatever the logits are.
+  bool takes_largest() const;
+
   std::uint32_t accepted() const { return accepted_; }
   const SamplingParams& params() const { return params_; }
 
