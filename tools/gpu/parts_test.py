@@ -9,6 +9,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -19,6 +20,7 @@ import limits
 import model_shapes
 import results
 import step_bench
+import step_build
 import step_conform
 import step_tokens
 import transformers_worker
@@ -168,6 +170,14 @@ class Carried(WithFolder):
 
 def done(out, status=0, err="", timed_out=False):
     return limits.Done(status, out, err, 1.0, timed_out)
+
+
+class Sources(WithFolder):
+    def test_are_known_without_git(self):
+        (self.folder / step_build.PACKED).write_text("c0ffee with changes\n")
+        with unittest.mock.patch.object(step_build, "first_line", return_value=None):
+            self.assertEqual(step_build.sources(self.folder), "as packed: c0ffee with changes")
+            self.assertIn("not known", step_build.sources())
 
 
 class Sanitizer(unittest.TestCase):

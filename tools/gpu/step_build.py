@@ -9,6 +9,7 @@ from limits import Failed, need, run
 from results import Skip
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
+PACKED = "sources.txt"  # in the folder of what is carried
 CONFIGURE_SECONDS, BUILD_SECONDS = 120, 420
 QUERY = {"name": "gpu", "driver_version": "driver", "compute_cap": "compute_capability", "memory.total": "memory_MiB",
          "power.limit": "power_limit_W", "clocks.max.sm": "clock_MHz", "clocks.max.memory": "memory_clock_MHz"}
@@ -28,21 +29,23 @@ def gpu_facts():
     return dict(zip(QUERY.values(), (part.strip() for part in line.split(",")))) if line else {}
 
 
-def sources():
-    """The commit, where git knows it, and whether files differ from it."""
+def sources(carried_folder=None):
+    """The commit, where git knows it, and whether files differ from it; else that of which was packed."""
     commit = first_line(["git", "-C", str(REPOSITORY), "rev-parse", "HEAD"])
+    packed = carried_folder / PACKED if carried_folder else None
     if not commit:
-        return "not known: there is no repository of git"
+        known = packed is not None and packed.exists()
+        return f"as packed: {packed.read_text().strip()}" if known else "not known: there is no repository of git"
     changed = run(["git", "-C", str(REPOSITORY), "status", "--porcelain", "--untracked-files=no"], 60).out.strip()
     return commit + (" with changes" if changed else "")
 
 
-def machine():
+def machine(options):
     cpu = pathlib.Path("/proc/cpuinfo").read_text() if os.path.exists("/proc/cpuinfo") else ""
     model = re.search(r"^model name\s*:\s*(.*)$", cpu, re.M)
     return {**gpu_facts(), "cpu": model.group(1) if model else platform.machine(), "cores": len(os.sched_getaffinity(0)),
             "nvcc": first_line([nvcc() or "nvcc", "--version"], "release"), "compiler": first_line(["c++", "--version"]),
-            "python": platform.python_version(), "sources": sources()}
+            "python": platform.python_version(), "sources": sources(options.carried)}
 
 
 def nvcc():
@@ -84,7 +87,7 @@ def devices(options, seconds):
 
 
 def step(options, results):
-    results.part("machine", "machine", 120, lambda seconds: machine(), again=True)
+    results.part("machine", "machine", 120, lambda seconds: machine(options), again=True)
     if options.given_program:
         results.part("build", "build", 60, lambda seconds: given(options), again=True)
     else:
