@@ -1,5 +1,6 @@
 // What a GPU can do at most, as tools/gpu_check measures it: bytes per second copied and read, and operations per
-// second of a product of bf16 matrices with float sums. Prints one JSON object.
+// second of a product of bf16 matrices with float sums. Prints one JSON object. Exit status: 0, 1 where something
+// failed, 2 without a GPU.
 //
 //   roofs [CUBLAS]   the path of libcublas, which is loaded when it is there; products are not measured without it
 #include <cuda_runtime.h>
@@ -136,7 +137,10 @@ Products measure_products(const char* path, unsigned char* memory, std::size_t b
 
 int main(int argc, char** argv) {
   cudaDeviceProp device{};
-  check(cudaGetDeviceProperties(&device, 0), "GPU 0");
+  if (const cudaError_t error = cudaGetDeviceProperties(&device, 0); error != cudaSuccess) {
+    std::fprintf(stderr, "roofs: there is no GPU: %s\n", cudaGetErrorString(error));
+    return 2;
+  }
   std::size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "memory");
   const std::size_t half = std::min(kMostBytes, free_bytes / 4) & ~std::size_t{0xffff};

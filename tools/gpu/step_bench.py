@@ -19,6 +19,7 @@ from results import Skip
 from step_build import architectures, nvcc
 
 ROOF_SECONDS, PART_SECONDS, PEER_SECONDS, PEER_CASE_SECONDS = 120, 150, 150, 45
+NO_GPU = 2  # exit status of the probe
 REPEAT, DECODE, BATCH_TOKENS = 3, 64, 32
 GPU = pathlib.Path(__file__).resolve().parent
 # By the name of a bench shape: the types of its files. Rows of 576 are no whole blocks of Q4_K.
@@ -76,8 +77,12 @@ def roofs(options, seconds):
         target = f"sm_{card}" if card[:1].isdigit() and ";" not in card else "native"
         built = need([nvcc(), "-O3", "-std=c++20", f"-arch={target}", "-o", program, GPU / "roofs.cu", "-ldl"], seconds)
         library = cublas()
-        found = json.loads(need([program, *([library] if library else [])], seconds - built.seconds).out)
-    return {**found, "cublas": str(library)}
+        done = run([program, *([library] if library else [])], seconds - built.seconds)
+    if done.status == NO_GPU:
+        raise Skip(done.told())
+    if done.status != 0:
+        raise (TooSlow if done.timed_out else Failed)(f"the probe ended with status {done.status}: {done.told()}")
+    return {**json.loads(done.out), "cublas": str(library)}
 
 
 # --- backplane ---------------------------------------------------------------------------------------------------------------
