@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import pathlib
-import re
 import sys
 import tempfile
 import textwrap
@@ -15,7 +14,6 @@ sys.dont_write_bytecode = True
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER), str(FOLDER.parent)]
 
-import carried
 import limits
 import model_shapes
 import results
@@ -25,8 +23,6 @@ import step_conform
 import step_tokens
 import transformers_worker
 import work
-
-REPOSITORY = FOLDER.parent.parent
 
 
 class WithFolder(unittest.TestCase):
@@ -117,52 +113,6 @@ class Parts(WithFolder):
         self.clock.now = 70
         self.assertIsNone(kept.part("bench", "long", 200, lambda seconds: self.fail("started")))
         self.assertEqual(kept.part("bench", "short", 40, lambda seconds: {"got": seconds})["got"], 30)
-
-
-# --- what is carried ----------------------------------------------------------------------------------------------------------
-
-
-class Carried(WithFolder):
-    def test_knows_what_the_build_asks_for(self):
-        lists = [REPOSITORY / "models", REPOSITORY / "tests" / "conformance", REPOSITORY / "tools"]
-        paths = [folder / "CMakeLists.txt" for folder in lists]
-        for folder in ("core", "plugins/host", "backends/cpu", "backends/cuda"):
-            paths += (REPOSITORY / folder).rglob("CMakeLists.txt")
-        packages, modules = set(), set()
-        for path in paths:
-            text = path.read_text()
-            packages |= set(re.findall(r"find_package\((\w+)", text))
-            modules |= set(re.findall(r"pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET ([\w-]+)\)", text))
-            self.assertEqual(text.count("pkg_check_modules("), len(re.findall(r"pkg_check_modules\(\w+ REQUIRED IMP", text)))
-        self.assertEqual(packages - set(carried.PACKAGES), {"PkgConfig"})
-        self.assertEqual(modules, set(carried.MODULES))
-
-    def test_leaves_out_what_comes_with_a_compiler(self):
-        for package in ("libc6-dev", "libstdc++-12-dev", "linux-libc-dev", "libgcc-12-dev", "g++-12"):
-            self.assertTrue(carried.COMPILER.fullmatch(package), package)
-        for package in ("libfmt-dev", "zlib1g-dev", "libboost1.81-dev", "libssl-dev"):
-            self.assertFalse(carried.COMPILER.fullmatch(package), package)
-        self.assertEqual([bool(carried.WITH_COMPILER.match(name)) for name in ("libc.so.6", "libstdc++.so.6", "libcrypto.so.3")],
-                         [True, True, False])
-
-    def test_places_headers(self):
-        self.assertEqual(carried.place("/usr/include/x86_64-linux-gnu/openssl/configuration.h"), "openssl/configuration.h")
-        self.assertEqual(carried.place("/usr/include/boost/dll.hpp"), "boost/dll.hpp")
-
-    def test_writes_packages_that_cmake_takes(self):
-        files = {name: f"lib{name}.a" for _, names, _ in carried.PACKAGES.values() for name in names}
-        files |= {name: f"lib{name}.a" for names, _ in carried.MODULES.values() for name in names} | {"fmt": "libfmt.so.9"}
-        carried.write_cmake(self.folder / "cmake", files)
-        text = (self.folder / "cmake" / "Findspdlog.cmake").read_text()
-        self.assertIn("SPDLOG_COMPILED_LIB SPDLOG_FMT_EXTERNAL FMT_SHARED)", text)  # it is static, fmt is not
-        self.assertLess(text.index("libspdlog.a"), text.index("libfmt.so.9"))
-        self.assertIn('"${_carried}/lib/libminizip.a" "${_carried}/lib/libz.a"',
-                      (self.folder / "cmake" / "FindPkgConfig.cmake").read_text())
-
-    def test_refuses_a_folder_with_other_files(self):
-        (self.folder / "mine.txt").write_text("")
-        with self.assertRaisesRegex(limits.Failed, "has other files"):
-            carried.pack(self.folder, self.folder)
 
 
 # --- what programs say --------------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@
                                   "seconds": after which a case isn't repeated,
                                   "cases": {name: {"kind", "tokens", "batch", "depth"}}}
 
-Writes a JSON line for what it found, {"device", "versions", "load_s"} or {"skip": why nothing is measured}, and one for each case as soon as it is measured: {"case", "setting", "tokens_per_s"} or {"case", "setting", "reason"}.
-First all cases with the cache that grows, then the replies with one of fixed size, for which `generate` compiles the step.
+Writes JSON lines: {"device", "versions", "load_s"}, or {"skip": why nothing is measured}; then for each case, as soon as it is
+measured, {"case", "setting", "tokens_per_s", "runs"} or {"case", "setting", "reason"}. First all cases with the cache
+that grows, then the replies with one of fixed size, for which `generate` compiles the step.
 """
 import json
 import os
