@@ -203,8 +203,9 @@ class WholeRun(WithFolder):
         self.out = self.folder / "out"
 
     def run_script(self, *more, **environment):
-        command = [sys.executable, SCRIPT, "run", "--out", self.out, "--program", self.backplane, "--shapes", "tiny", "--python",
-                   self.python, "--token-shapes", "gqa-64", "--token-types", "Q4_0", "--tokens", "3", "--sanitized", "NORM",
+        program = ["--build", self.folder / "build"] if "--jobs" in more else ["--program", self.backplane]
+        command = [sys.executable, SCRIPT, "run", "--out", self.out, *program, "--shapes", "tiny", "--python", self.python,
+                   "--token-shapes", "gqa-64", "--token-types", "Q4_0", "--tokens", "3", "--sanitized", "NORM",
                    "--scratch", self.folder / "scratch", *more]
         known = {**os.environ, "PATH": f"{self.folder}:{os.environ['PATH']}", "CALLS": str(self.folder / "calls")}
         return subprocess.run([str(word) for word in command], capture_output=True, text=True, env={**known, **environment})
@@ -258,6 +259,13 @@ class WholeRun(WithFolder):
         self.assertEqual(ran.returncode, 1)
         self.assertIn("other:0 is not available", self.data()["build"]["devices"]["reason"])
         self.assertEqual(set(self.calls()), {"devices"})
+
+    def test_a_build_that_fails_ends_it(self):
+        self.program("cmake", "import sys; sys.exit('attention.cu(7): error' if '--build' in sys.argv else 0)")
+        self.assertEqual(self.run_script("--jobs", "1").returncode, 1)
+        data = self.data()
+        self.assertEqual((set(data), set(data["build"])), ({"machine", "build"}, {"build"}))
+        self.assertIn("attention.cu(7): error", data["build"]["build"]["reason"])
 
     def test_says_what_is_left(self):
         ran = self.run_script("--steps", "conform", "--budget", "1")

@@ -87,12 +87,15 @@ def devices(options, seconds):
 
 
 def step(options, results):
+    """Always anew: the sources may be others than in an earlier call."""
+    results.forget("build")
     results.part("machine", "machine", 120, lambda seconds: machine(options), again=True)
     if options.given_program:
-        results.part("build", "build", 60, lambda seconds: given(options), again=True)
+        built = results.part("build", "build", 60, lambda seconds: given(options), again=True)
     else:
-        results.part("build", "build", BUILD_SECONDS, lambda seconds: build(options, seconds), again=True)
-    results.part("build", "devices", 60, lambda seconds: devices(options, seconds), again=True)
+        built = results.part("build", "build", BUILD_SECONDS, lambda seconds: build(options, seconds), again=True)
+    if built and built["status"] in ("ok", "skipped"):
+        results.part("build", "devices", 60, lambda seconds: devices(options, seconds), again=True)
 
 
 def given(options):
