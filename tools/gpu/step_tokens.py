@@ -17,7 +17,9 @@ from model_shapes import Shape
 
 REFERENCE = "cpu:f32"
 PART_SECONDS = 120
-TOLERANCE = {"": 0.01, "-bf16": 0.1}  # of the logits' deviation, by the end of the device's name
+# Of the logits' deviation, by the end of the device's name. Emulated, logits are off by at most 0.00001 and 0.07 of it, and
+# two of them may be, in opposite directions.
+TOLERANCE = {"": 0.01, "-bf16": 0.15}
 PROMPT, TOP = 24, 20
 DEVIATION = 0.06  # of weights: as large as keeps texts from repeating one token
 TYPES = ("F32", "BF16", "Q4_0", "Q8_0", "Q4_K")
