@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backends/cuda/device_compat.cuh"
 #include "backends/cuda/ops.h"
 
 namespace backplane::cuda {
@@ -57,6 +58,22 @@ void run(const Call& call, const bp_kv_write_args& args) {
   launch(call, kernel);
 }
 
+namespace {
+
+// Only for the fault below: a copy that stays as it is, and is never freed.
+const std::int32_t* frozen(const std::int32_t* table, std::uint64_t count) {
+  void* copy = nullptr;
+  cudaStream_t stream = nullptr;
+  check(cudaMalloc(&copy, std::max<std::uint64_t>(1, count) * sizeof(*table)), "cudaMalloc");
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  check(cudaMemcpyAsync(copy, table, count * sizeof(*table), cudaMemcpyDeviceToDevice, stream), "cudaMemcpyAsync");
+  check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  cudaStreamDestroy(stream);
+  return static_cast<const std::int32_t*>(copy);
+}
+
+}  // namespace
+
 void run(const Call& call, const bp_attention_args& args) {
   const bp_step step = plugin::step_of(args.step);
   AttentionCall kernel;
@@ -70,6 +87,7 @@ void run(const Call& call, const bp_attention_args& args) {
   const std::uint64_t table = std::uint64_t{step.sequences} * step.max_pages;
   kernel.page_table =
       step_array<std::int32_t>(step, step.page_table_offset + args.group * table * sizeof(std::int32_t), table);
+  if (call.stream.capturing && CU_FAULT("capture.stale_table")) kernel.page_table = frozen(kernel.page_table, table);
   kernel.max_pages = step.max_pages;
   kernel.first_sequence = args.first_sequence;
   kernel.last_sequence = args.last_sequence;
