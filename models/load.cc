@@ -153,9 +153,9 @@ std::uint32_t common_page_size(const device::Devices& devices) {
 }
 
 void check_kv_type(DType type, const DecoderSpec& spec) {
-  if (type != DType::kQ8_0 && !is_float(type)) {
+  if (type != DType::kQ8_0 && type != DType::kF8E4M3 && !is_float(type)) {
     throw Error(ErrorCode::kUsage, fmt::format("KV type {} is not supported", dtype_name(type)), "--kv-type",
-                "use F32, F16, BF16, F64 or Q8_0");
+                "use F32, F16, BF16, F64, F8_E4M3 or Q8_0");
   }
   const std::uint32_t block = dtype_info(type).block_elements;
   if (spec.head_dim % block != 0 || spec.value_dim % block != 0) {

@@ -218,7 +218,7 @@ void add_inspect(CommandLine& line) {
           "Open this device, plan the model on it and say where each op runs; without it no device driver is opened")
       .option("-c,--ctx", options->device.context, "TOKENS", "Context to compute the memory for")
       .option("--kv-type", options->device.kv_type, "TYPE",
-              "Type of the KV cache: f16, bf16, f32, f64, q8_0; default that of the activations")
+              "Type of the KV cache: f16, bf16, f32, f64, f8_e4m3, q8_0; default that of the activations")
       .flag("--json", options->json, "One JSON object")
       .required("file")
       .example("backplane inspect model.gguf --ctx 4096")

@@ -50,9 +50,9 @@ DType DeviceOptions::kv() const {
   std::string name = kv_type;
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
   const auto type = dtype_from_name(name);
-  if (!type || (!is_float(*type) && *type != DType::kQ8_0)) {
+  if (!type || (!is_float(*type) && *type != DType::kF8E4M3 && *type != DType::kQ8_0)) {
     throw Error(ErrorCode::kUsage, "a KV cache can't have this type", "--kv-type " + kv_type,
-                "give one of f16, bf16, f32, f64, q8_0");
+                "give one of f16, bf16, f32, f64, f8_e4m3, q8_0");
   }
   return *type;
 }
@@ -84,7 +84,7 @@ void add_options(Command& command, DeviceOptions& options) {
   command.option("-c,--ctx", options.context, "TOKENS",
                  "Tokens of context to make room for (default: what the request needs, at most the model's own)");
   command.option("--kv-type", options.kv_type, "TYPE",
-                 "Type of the KV cache: f16, bf16, f32, f64, q8_0; default that of the activations");
+                 "Type of the KV cache: f16, bf16, f32, f64, f8_e4m3, q8_0; default that of the activations");
   add_options(command, options.plugins);
   command.flag(
       "--no-tune", options.no_tune,

@@ -245,6 +245,8 @@ void to_q8_0(const Real* values, std::byte* block) {
 constexpr auto kSame = [](auto x) { return x; };
 constexpr auto kFromHalf = [](std::uint16_t x) { return plugin::half_to_float(x); };
 constexpr auto kFromBfloat = [](std::uint16_t x) { return plugin::bfloat_to_float(x); };
+constexpr auto kFromE4m3 = [](std::uint8_t x) { return plugin::e4m3_to_float(x); };
+constexpr auto kToE4m3 = [](double x) { return plugin::float_to_cached_e4m3(x); };
 constexpr auto kToHalf = [](double x) { return plugin::float_to_half(x); };
 constexpr auto kToBfloat = [](double x) { return plugin::float_to_bfloat(x); };
 
@@ -260,6 +262,8 @@ void dequantize(bp_type type, const std::byte* data, std::int64_t count, float* 
       return convert<std::uint16_t>(data, count, out, kFromHalf);
     case BP_TYPE_BF16:
       return convert<std::uint16_t>(data, count, out, kFromBfloat);
+    case BP_TYPE_F8_E4M3:
+      return convert<std::uint8_t>(data, count, out, kFromE4m3);
     case BP_TYPE_Q4_0:
       return each_block<q4_0>(type, data, count, out);
     case BP_TYPE_Q4_1:
@@ -325,6 +329,8 @@ void write_elements(bp_type type, const Real* values, std::int64_t count, std::b
       return convert_back<std::uint16_t>(values, count, out, kToHalf);
     case BP_TYPE_BF16:
       return convert_back<std::uint16_t>(values, count, out, kToBfloat);
+    case BP_TYPE_F8_E4M3:
+      return convert_back<std::uint8_t>(values, count, out, kToE4m3);
     case BP_TYPE_Q8_0:
       for (std::int64_t i = 0; i + 32 <= count; i += 32, out += 34) to_q8_0(values + i, out);
       return;

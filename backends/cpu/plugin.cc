@@ -78,7 +78,8 @@ bp_status caps(bp_device device, bp_context context, bp_caps* caps) {
         plugin::type_set({BP_TYPE_F64, BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q4_0, BP_TYPE_Q4_1, BP_TYPE_Q5_0,
                           BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q2_K, BP_TYPE_Q3_K, BP_TYPE_Q4_K, BP_TYPE_Q5_K,
                           BP_TYPE_Q6_K, BP_TYPE_IQ4_NL, BP_TYPE_IQ4_XS, BP_TYPE_MXFP4});
-    own.kv_types = plugin::type_set({BP_TYPE_F64, BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q8_0});
+    own.kv_types =
+        plugin::type_set({BP_TYPE_F64, BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_F8_E4M3, BP_TYPE_Q8_0});
     const plugin::MachineMemory memory = plugin::machine_memory();
     own.memory_total = memory.total;
     own.memory_free = memory.available;

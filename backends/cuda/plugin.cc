@@ -86,7 +86,7 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
       own.alignment = kAlignment;
       own.activation_types = plugin::type_set({device.activation});
       own.weight_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16});  // others are imported
-      own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_Q8_0});
+      own.kv_types = plugin::type_set({BP_TYPE_F32, BP_TYPE_F16, BP_TYPE_BF16, BP_TYPE_F8_E4M3, BP_TYPE_Q8_0});
       own.max_head_dim = kMostHeadDim;
       std::size_t available = 0, total = 0;
       check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");

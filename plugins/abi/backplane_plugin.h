@@ -748,7 +748,7 @@ typedef struct bp_weights_table {
 /* ---------------------------------------------------------------------------------------------------------------- */
 /* 11. KV CACHE: optional as a group. A plugin that implements it owns the layout of K and V, and must then also support
  * KV_WRITE, ATTN_PREFILL and ATTN_DECODE for every layer of the model; otherwise the core keeps canonical pages in host
- * memory. Canonical page of a layer: K[S,Hk,D], then V[S,Hk,Dv]. */
+ * memory. Canonical page of a layer: K[S,Hk,D], then V[S,Hk,Dv]. In F8_E4M3 finite numbers stop at 448. */
 
 typedef struct bp_kv_layer {
   uint64_t size;

@@ -154,7 +154,7 @@ inline void Check::matrix(const bp_matrix& matrix, const char* name, std::int64_
 
 inline void Check::pages(const bp_tensor& tensor, const char* name, std::int64_t heads, std::int64_t dim) const {
   well_formed(tensor, name);
-  if (!is_float(tensor.type) && tensor.type != BP_TYPE_Q8_0) {
+  if (!is_float(tensor.type) && tensor.type != BP_TYPE_F8_E4M3 && tensor.type != BP_TYPE_Q8_0) {
     refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of a KV cache here");
   }
   shape(tensor, name, {kAny, kAny, heads, dim});

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace backplane::plugin {
 
@@ -55,6 +57,20 @@ inline std::uint8_t float_to_e4m3(double value) {
   // One exponent more than encode_float<4, 3> knows as finite: take the upper part through a power of two.
   if (magnitude >= 128.0) return sign | static_cast<std::uint8_t>(encode_float<4, 3>(magnitude / 4) + (2u << 3));
   return sign | static_cast<std::uint8_t>(encode_float<4, 3>(magnitude));
+}
+
+// As a KV cache stores it: finite numbers beyond 448 become 448, because a NaN would be the end of a sequence. What
+// isn't finite becomes NaN.
+inline std::uint8_t float_to_cached_e4m3(double value) {
+  if (!std::isfinite(value)) return 0x7f;
+  return float_to_e4m3(std::clamp(value, -448.0, 448.0));
+}
+
+// A half with the same bits lacks 8 of the exponent; exact.
+inline float e4m3_to_float(std::uint8_t bits) {
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<float>::quiet_NaN();
+  const auto half = static_cast<std::uint16_t>((bits & 0x80) << 8 | (bits & 0x7f) << 7);
+  return half_to_float(half) * 256.0f;
 }
 
 }  // namespace backplane::plugin

@@ -109,8 +109,28 @@ void round_to(DType type, Array& array) {
   for (double& value : array.data) value = round_to(type, value);
 }
 
+namespace {
+
+// E4M3 has no infinity; the last number of its highest exponent is NaN.
+std::uint8_t to_e4m3(double value) {
+  if (!std::isfinite(value)) return 0x7f;
+  const Format format = format_of(DType::kF8E4M3);
+  const double rounded = round_to(DType::kF8E4M3, std::clamp(value, -format.largest, format.largest));
+  return static_cast<std::uint8_t>((to_bits(format, rounded) & 0x7f) | (std::signbit(value) ? 0x80 : 0));
+}
+
+double from_e4m3(std::uint8_t bits) {
+  if ((bits & 0x7f) == 0x7f) return std::numeric_limits<double>::quiet_NaN();
+  const int field = (bits & 0x7f) >> 3, fraction = bits & 7;
+  return (bits & 0x80 ? -1 : 1) * std::ldexp(field == 0 ? fraction : fraction + 8, std::max(field, 1) - 10);
+}
+
+}  // namespace
+
 double read_number(DType type, const std::byte* from) {
   switch (type) {
+    case DType::kF8E4M3:
+      return from_e4m3(static_cast<std::uint8_t>(*from));
     case DType::kF64:
       return load<double>(from);
     case DType::kF32:
@@ -134,6 +154,9 @@ double read_number(DType type, const std::byte* from) {
 
 void write_number(DType type, double value, std::byte* to) {
   switch (type) {
+    case DType::kF8E4M3:
+      *to = static_cast<std::byte>(to_e4m3(value));
+      return;
     case DType::kF64:
       return store<double>(value, to);
     case DType::kF32:

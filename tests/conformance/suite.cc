@@ -11,7 +11,9 @@ Suite::Suite(std::shared_ptr<device::Device> device, Target target)
     if (device::contains(caps.activation_types, type)) activations_.push_back(type);
     if (device::contains(caps.kv_types, type)) kv_types_.push_back(type);
   }
-  if (device::contains(caps.kv_types, DType::kQ8_0)) kv_types_.push_back(DType::kQ8_0);
+  for (const DType type : {DType::kF8E4M3, DType::kQ8_0}) {
+    if (device::contains(caps.kv_types, type)) kv_types_.push_back(type);
+  }
   for (const DType type : weight_types()) {
     if (device_->takes_weight_type(type)) weights_.push_back(type);
   }

@@ -61,7 +61,7 @@ void Trial::same_bytes(const std::string& what, DType type, std::span<const std:
                        std::span<const std::byte> expected) {
   require(actual.size() == expected.size(), what + ": another number of bytes");
   const std::size_t size = dtype_info(type).block_bytes;
-  const bool numbers = backplane::is_float(type);
+  const bool numbers = backplane::is_float(type) || type == DType::kF8E4M3;
   for (std::size_t at = 0; at < expected.size(); at += size) {
     if (std::equal(actual.begin() + at, actual.begin() + at + size, expected.begin() + at)) continue;
     const auto is_nan = [&](const auto& bytes) { return std::isnan(read_number(DType::kF16, bytes.data() + at)); };

@@ -44,7 +44,9 @@ TEST(DeviceOptions, ReadTypesAndPolicies) {
   options.fallback = "deny";
   EXPECT_EQ(options.kv(), DType::kBF16);
   EXPECT_EQ(options.policy(), device::FallbackPolicy::kDeny);
-  for (const char* bad : {"q4_0", "i32", "x", "f16 "}) {
+  options.kv_type = "f8_e4m3";
+  EXPECT_EQ(options.kv(), DType::kF8E4M3);
+  for (const char* bad : {"q4_0", "f8_e5m2", "i32", "x", "f16 "}) {
     options.kv_type = bad;
     EXPECT_ERROR(options.kv(), ErrorCode::kUsage, "--kv-type");
   }
