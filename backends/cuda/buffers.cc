@@ -24,8 +24,11 @@ void* allocate(std::uint64_t bytes, bp_memory kind) {
     case BP_MEMORY_PINNED:
       check(cudaHostAlloc(&data, bytes, cudaHostAllocPortable | cudaHostAllocMapped), "cudaHostAlloc");
       return data;
+    case BP_MEMORY_UNIFIED:
+      check(cudaMallocManaged(&data, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+      return data;
     default:
-      plugin::refuse("memory is the device's or pinned");
+      plugin::refuse("memory is the device's, pinned or unified");
   }
 }
 
@@ -48,6 +51,8 @@ void free(bp_device handle, bp_buffer given) {
   device_of(handle).use_to_destroy();
   if (buffer->kind == BP_MEMORY_PINNED) {
     cudaFreeHost(buffer->data);
+  } else if (buffer->kind == BP_MEMORY_IMPORTED) {
+    cudaHostUnregister(buffer->host);
   } else {
     cudaFree(buffer->data);
   }
@@ -79,10 +84,39 @@ bp_status copy(bp_device, bp_stream stream, bp_context context, bp_buffer to, st
   });
 }
 
+// Unified memory would have an address, but the host must not touch it while kernels run.
 bp_status map(bp_device, bp_context context, bp_buffer buffer, void** address) {
   return plugin::guard(context, [&] {
     if (buffer_of(buffer).kind != BP_MEMORY_PINNED) plugin::refuse("memory of the GPU, which the host can't touch");
     *address = buffer_of(buffer).data;
+  });
+}
+
+// Memory that a mapped file is read through stays where it is: ops would read a weight over the bus each time.
+bp_status import_host(bp_device handle, bp_context context, void* address, std::uint64_t bytes, std::uint32_t writable,
+                      bp_buffer* out) {
+  return plugin::guard(context, [&] {
+    plugin::require(address != nullptr && bytes > 0, "an import of no memory");
+    if (writable == 0) plugin::refuse("read-only memory of the host, which is better copied to the GPU once");
+    device_of(handle).guarded([&] {
+      auto buffer = std::make_unique<Buffer>();
+      const cudaError_t error = cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+      if (error != cudaSuccess && status_of(error) != BP_DEVICE_LOST) {
+        cudaGetLastError();
+        plugin::refuse(error_text("cudaHostRegister", error));
+      }
+      check(error, "cudaHostRegister");
+      void* data = nullptr;
+      const cudaError_t reached = cudaHostGetDevicePointer(&data, address, 0);
+      if (reached != cudaSuccess) cudaHostUnregister(address);
+      check(reached, "cudaHostGetDevicePointer");
+      buffer->host = address;
+      buffer->data = static_cast<std::byte*>(data);
+      buffer->bytes = bytes;
+      buffer->writable = true;
+      buffer->kind = BP_MEMORY_IMPORTED;
+      *out = reinterpret_cast<bp_buffer>(static_cast<plugin::HostBuffer*>(buffer.release()));
+    });
   });
 }
 
@@ -95,6 +129,7 @@ void fill_buffers(bp_buffer_table& table) {
   table.download = download;
   table.map = map;
   table.copy = copy;
+  table.import_host = import_host;
 }
 
 }  // namespace backplane::cuda

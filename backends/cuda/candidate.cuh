@@ -16,7 +16,7 @@ __device__ __forceinline__ bool precedes(const Candidate& a, const Candidate& b)
   const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
   if (a_nan != b_nan) return b_nan;
   if (!a_nan && a.value != b.value) return a.value > b.value;
-  return a.index < b.index;
+  return CU_FAULT("candidates.tie") ? a.index > b.index : a.index < b.index;
 }
 
 __device__ __forceinline__ Candidate warp_first(Candidate own) {

@@ -82,6 +82,8 @@ const char* fault_text(int fault) {
       return "a page that is needed is missing or outside the cache";
     case kSlotFault:
       return "a slot outside the cache";
+    case kSampleFault:
+      return "a temperature, top_p, min_p or top_k that makes no sense";
     default:
       return "an index outside its tensor";
   }

@@ -51,6 +51,7 @@ class Device {
 // `data` of a device buffer.
 struct Buffer : plugin::HostBuffer {
   bp_memory kind = BP_MEMORY_DEVICE;
+  void* host = nullptr;  // of imported memory: the core's, registered with the driver as long as the buffer lives
 };
 
 // Memory of the device. Throws BP_OUT_OF_MEMORY.

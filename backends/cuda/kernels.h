@@ -24,7 +24,7 @@ struct Rows {
 };
 
 // What a kernel found wrong with its input. It can't fail, so it says so here and leaves the element alone.
-enum Fault : int { kNoFault = 0, kIdFault = 1, kPageFault = 2, kSlotFault = 3, kIndexFault = 4 };
+enum Fault : int { kNoFault = 0, kIdFault = 1, kPageFault = 2, kSlotFault = 3, kIndexFault = 4, kSampleFault = 5 };
 
 // ---- elementwise.cu
 
@@ -143,6 +143,45 @@ struct AdvanceCall {
 };
 cudaError_t enqueue(cudaStream_t stream, const AdvanceCall& call);
 inline const char* kernel_name(const AdvanceCall&) { return "advance"; }
+
+// ---- sample.cu
+
+struct SampleCall {
+  bp_type activation = BP_TYPE_F32;
+  Rows logits;
+  const double* temperature = nullptr;  // [R], as are the others
+  const double* top_p = nullptr;
+  const double* min_p = nullptr;
+  const std::int32_t* top_k = nullptr;
+  const std::uint64_t* seed = nullptr;
+  const std::uint64_t* counter = nullptr;
+  std::int32_t* ids = nullptr;
+  std::int64_t rows = 0, columns = 0;
+  int* fault = nullptr;
+};
+cudaError_t enqueue(cudaStream_t stream, const SampleCall& call);
+inline const char* kernel_name(const SampleCall&) { return "sample"; }
+
+// ---- move.cu
+
+// Rows of blocks (elements, or blocks of a quantized type) from x, or where x.data is null, of one value.
+struct CopyCall {
+  Rows x, out;
+  std::int64_t x_step = 0, out_step = 0;  // from block to block
+  std::int64_t rows = 0, blocks = 0, block_bytes = 0;
+  std::uint64_t value = 0;  // of block_bytes, the lowest first
+};
+cudaError_t enqueue(cudaStream_t stream, const CopyCall& call);
+inline const char* kernel_name(const CopyCall&) { return "copy"; }
+
+// From a float type to another; rows without gaps.
+struct CastCall {
+  Rows x, out;
+  bp_type from = BP_TYPE_NONE, to = BP_TYPE_NONE;
+  std::int64_t rows = 0, columns = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const CastCall& call);
+inline const char* kernel_name(const CastCall&) { return "cast"; }
 
 // ---- rope.cu
 

@@ -142,7 +142,7 @@ struct Cached<BP_TYPE_Q8_0> {
   static __device__ __forceinline__ Raw fetch(const CacheSide& side, std::int64_t place, int first, int) {
     Raw raw;
     raw.quants = cu::ld_global(reinterpret_cast<const uint2*>(side.data + place * side.pitch + first));
-    raw.scale = cu::ld_global(scale_at(side, place, first));
+    raw.scale = cu::ld_global(scale_at(side, place, CU_FAULT("kv.block_scale") ? 0 : first));
     return raw;
   }
 

@@ -182,6 +182,7 @@ void run(const Call& call, const bp_binary_args& args) {
 }
 
 void run(const Call& call, const bp_scalar_args& args) {
+  if (call.op.code == BP_OP_FILL) return fill(call, args);
   const Elementwise op = call.op.code == BP_OP_SCALE ? Elementwise::kScale : Elementwise::kSoftcap;
   ElementwiseCall kernel = elementwise(op, args.x, args.out);
   kernel.value = static_cast<float>(args.value);

@@ -33,9 +33,14 @@ void run(const Call&, const bp_attention_args&);
 void run(const Call&, const bp_activation_args&);
 void run(const Call&, const bp_glu_args&);
 void run(const Call&, const bp_binary_args&);
-void run(const Call&, const bp_scalar_args&);
+void run(const Call&, const bp_scalar_args&);  // SCALE, SOFTCAP, and FILL:
+void fill(const Call&, const bp_scalar_args&);
+void run(const Call&, const bp_unary_args&);
+// Refuses what CAST has no kernel for.
+void check_cast(std::uint32_t code, const bp_unary_args&);
 void run(const Call&, const bp_gather_args&);
 void run(const Call&, const bp_topk_args&);
+void run(const Call&, const bp_sample_args&);
 void run(const Call&, const bp_advance_args&);
 void run(const Call&, const bp_add_norm_args&);
 

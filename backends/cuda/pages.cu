@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(kThreads) page_move_kernel(const PageMoveCall 
   if (i >= words * call.heads * call.page_size * call.count) return;
   const std::int64_t word = i % words, head = i / words % call.heads;
   const std::int64_t offset = i / words / call.heads % call.page_size, number = i / words / call.heads / call.page_size;
-  const std::int64_t row = (call.pages[number] * call.heads + head) * call.page_size + offset;
+  std::int64_t row = (call.pages[number] * call.heads + head) * call.page_size + offset;
+  if (CU_FAULT("pages.stride")) row = (call.pages[number] * call.page_size + offset) * call.heads + head;
   std::byte* own = call.side.data + row * call.pitch_bytes + word * static_cast<std::int64_t>(sizeof(Word));
   if (call.side.scales != nullptr) {  // blocks of a scale and 32 quants, in words of two bytes
     const std::int64_t block = word / 17, part = word % 17;

@@ -27,8 +27,9 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeCall call) {
     for (std::int64_t head = 0; head < call.heads; ++head) {
       A* x = row_of<A>(call.x, token * call.heads + head);
       const float a = to_float(cu::ld_global(x + first)), b = to_float(cu::ld_global(x + second));
-      cu::st_global(x + first, from_float<A>(a * c - b * s));
-      cu::st_global(x + second, from_float<A>(a * s + b * c));
+      const bool swapped = CU_FAULT("rope.pair");
+      cu::st_global(x + (swapped ? second : first), from_float<A>(a * c - b * s));
+      cu::st_global(x + (swapped ? first : second), from_float<A>(a * s + b * c));
     }
   }
 }
@@ -46,7 +47,8 @@ __global__ void __launch_bounds__(kThreads) kv_write_kernel(const KvWriteCall ca
     if (slot != -1 && lane == 0) report(call.fault, kSlotFault);
     return;
   }
-  const std::int64_t place = place_of(cache, slot / cache.page_size, head, slot % cache.page_size);
+  const std::int64_t offset = slot % cache.page_size, shift = CU_FAULT("kv_write.offset") && offset > 0 ? 1 : 0;
+  const std::int64_t place = place_of(cache, slot / cache.page_size, head, offset - shift);
   float values[8];
   load_head<A>(row_of<A>(call.k, number), cache.k.dim, values);
   Cached<kType>::store(cache.k, place, values);

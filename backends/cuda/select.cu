@@ -4,30 +4,37 @@
 namespace backplane::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kThreads = 256, kMostThreads = 1024;
 
-// One block a row; each turn finds the first of those that follow what the turn before has found.
+// The first of this warp's part of a row, or where `last` is one, of those that follow it.
 template <class A>
-__global__ void __launch_bounds__(kThreads) topk_kernel(const TopkCall call) {
-  CU_SHARED(Candidate, room, [kThreads / 32]);
+__device__ __forceinline__ Candidate next_of_warp(const A* x, std::int64_t columns, const Candidate& last) {
+  Candidate best{0.0f, -1};
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
+    const Candidate other{to_float(cu::ld_global(x + i)), static_cast<std::int32_t>(i)};
+    if ((last.index < 0 || precedes(last, other)) && precedes(other, best)) best = other;
+  }
+  return warp_first(best);
+}
+
+// One block a row. Each turn takes the first of what the warps offer; who offered it looks for its next.
+template <class A>
+__global__ void __launch_bounds__(kMostThreads) topk_kernel(const TopkCall call) {
+  CU_SHARED(Candidate, room, [32]);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const A* x = row_of<A>(call.x, blockIdx.x);
-  Candidate last{0.0f, -1};
+  Candidate own = next_of_warp(x, call.columns, {0.0f, -1});
   for (std::int64_t k = 0; k < call.k; ++k) {
-    Candidate best{0.0f, -1};
-    for (std::int64_t i = threadIdx.x; i < call.columns; i += kThreads) {
-      const Candidate other{to_float(cu::ld_global(x + i)), static_cast<std::int32_t>(i)};
-      if ((k == 0 || precedes(last, other)) && precedes(other, best)) best = other;
-    }
-    best = warp_first(best);
+    __syncthreads();  // all have seen the turn before
+    if (lane == 0) room[warp] = own;
     __syncthreads();
-    if (lane == 0) room[warp] = best;
-    __syncthreads();
-    last = warp_first(lane < kThreads / 32 ? room[lane] : Candidate{0.0f, -1});
+    const Candidate first = warp_first(lane < blockDim.x / 32 ? room[lane] : Candidate{0.0f, -1});
     if (threadIdx.x == 0) {
-      cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, last.index);
-      cu::st_global(row_of<A>(call.values, blockIdx.x) + k, from_float<A>(last.value));
+      cu::st_global(row_of<std::int32_t>(call.ids, blockIdx.x) + k, first.index);
+      cu::st_global(row_of<A>(call.values, blockIdx.x) + k, from_float<A>(first.value));
     }
+    if (own.index == first.index && k + 1 < call.k) own = next_of_warp(x, call.columns, first);
   }
 }
 
@@ -67,7 +74,8 @@ bool is_aligned(const Rows& rows, std::uint64_t bytes) {
 cudaError_t enqueue(cudaStream_t stream, const TopkCall& call) {
   if (call.rows == 0 || call.k == 0) return cudaSuccess;
   return visit_activation(call.activation, [&]<class A>() {
-    return launch(stream, topk_kernel<A>, dim3(static_cast<unsigned>(call.rows)), kThreads, 0, call);
+    const unsigned threads = call.columns <= 4096 ? kThreads : kMostThreads;
+    return launch(stream, topk_kernel<A>, dim3(static_cast<unsigned>(call.rows)), threads, 0, call);
   });
 }
 
