@@ -31,9 +31,9 @@ __device__ __forceinline__ void load_query(const AttentionCall& call, const Row&
   }
 }
 
-// What the warps have found about a chunk.
+// What the warps have found about a chunk; four floats are stored at once.
 template <class S>
-struct Results {
+struct alignas(16) Results {
   float out[kWarps][S::kRows][8 * S::kLanes];
   float largest[kWarps][S::kRows], sum[kWarps][S::kRows];
 };
