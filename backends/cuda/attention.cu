@@ -263,6 +263,8 @@ __global__ void __launch_bounds__(kThreads, kResident<S>) attention_kernel(const
     if (own.token < 0) continue;
     Softmax<S::kParts> sum = kept<S::kParts>(all[warp + kWarps * i]);
     if (work.blocks > 1) {
+      // There may be hundreds, one after another: eight at a time are on their way.
+#pragma unroll 8
       for (std::int64_t chunk = own.keys.first / kChunk; chunk <= own.keys.last / kChunk; ++chunk) {
         sum.combine(load_partial<S::kParts>(call, own, chunk));
       }

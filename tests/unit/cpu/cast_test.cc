@@ -47,6 +47,34 @@ void check_files(Rig& rig, const std::filesystem::path& folder, const std::strin
 }
 
 class CastTest : public CpuTest {};
+// As a KV cache has it: what the format's specification says of each of its 256 numbers, and the nearest of them.
+TEST(CachedE4m3, EveryNumberThereAndBackAndTheNearestOfOthers) {
+  std::map<double, int> numbers;
+  for (int code = 0; code < 256; ++code) {
+    const float value = plugin::e4m3_to_float(static_cast<std::uint8_t>(code));
+    const int exponent = code >> 3 & 15, fraction = code & 7;
+    if ((code & 0x7f) == 0x7f) {
+      EXPECT_TRUE(std::isnan(value));
+      continue;
+    }
+    const double magnitude = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(1 + fraction / 8.0, exponent - 7);
+    EXPECT_EQ(value, code < 128 ? magnitude : -magnitude) << code;
+    EXPECT_EQ(plugin::float_to_cached_e4m3(value), code);
+    if (code < 128) numbers[magnitude] = code;
+  }
+  for (auto above = std::next(numbers.begin()); above != numbers.end(); ++above) {
+    const auto below = std::prev(above);
+    const double tie = (below->first + above->first) / 2;
+    EXPECT_EQ(plugin::float_to_cached_e4m3(tie), (below->second & 1) == 0 ? below->second : above->second) << tie;
+    EXPECT_EQ(plugin::float_to_cached_e4m3(std::nextafter(tie, 0)), below->second) << tie;
+    EXPECT_EQ(plugin::float_to_cached_e4m3(-std::nextafter(tie, 1e9)), above->second | 0x80) << tie;
+  }
+  EXPECT_EQ(plugin::float_to_cached_e4m3(1e30), 0x7e);
+  EXPECT_EQ(plugin::float_to_cached_e4m3(-465), 0xfe);
+  EXPECT_EQ(plugin::float_to_cached_e4m3(std::numeric_limits<double>::infinity()), 0x7f);
+  EXPECT_EQ(plugin::float_to_cached_e4m3(std::numeric_limits<double>::quiet_NaN()), 0x7f);
+}
+
 INSTANTIATE_TEST_SUITE_P(Devices, CastTest, ::testing::Values(0U, 1U), device_name);
 
 TEST_P(CastTest, EveryTypeAsGgufPyReadsIt) {
