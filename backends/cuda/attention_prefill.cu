@@ -208,8 +208,8 @@ __device__ __forceinline__ void store_rows(const AttentionCall& call, const Room
   }
   __syncwarp();
   for (int i = 0; i < 16; ++i) {
-    const std::int64_t token = __shfl_sync(0xffffffffu, rows[i / 8].token, i % 8 * 4);
-    const std::int64_t head = __shfl_sync(0xffffffffu, rows[i / 8].head, i % 8 * 4);
+    const std::int64_t token = __shfl_sync(0xffffffffu, i < 8 ? rows[0].token : rows[1].token, i % 8 * 4);
+    const std::int64_t head = __shfl_sync(0xffffffffu, i < 8 ? rows[0].head : rows[1].head, i % 8 * 4);
     if (token < 0) continue;
     A* out = row_of<A>(call.out, token * call.heads + head);
     for (int d = lane; d < call.cache.v.dim; d += 32) cu::st_global(out + d, cu::ld_shared(line(i) + d));

@@ -45,8 +45,6 @@ struct Loader {
     const std::int64_t oct = number * kOcts + oct_of_own();
     const std::int64_t columns = call.weight.columns;
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) load_weights<A, kType>(call.weight, first_row + row_of_own(i), oct, weights[i]);
-#pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const std::int64_t token = first_token + row_of_own(i);
       const A* from = token < call.tokens ? token_of<A>(call.x, token) : nullptr;
@@ -65,6 +63,8 @@ struct Loader {
       }
     }
     __pipeline_commit();
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) load_weights<A, kType>(call.weight, first_row + row_of_own(i), oct, weights[i]);
   }
 
   // The weights to shared memory, and waits for the activations.

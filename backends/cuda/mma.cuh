@@ -10,7 +10,7 @@
 // Without a GPU the same functions go to tests/cuda_emulation, a whole array of products at a time.
 #pragma once
 
-#include <cuda_pipeline.h>
+#include <cuda_pipeline_primitives.h>
 
 #include "backends/cuda/common.cuh"
 

@@ -1,6 +1,6 @@
 #include "tests/unit/cuda_emulation/kernels.h"
 
-#include <cuda_pipeline.h>
+#include <cuda_pipeline_primitives.h>
 
 #include "backends/cuda/mma.cuh"
 
