@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/cublaslt.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/runtime.h"
 #include "plugins/sdk/backplane_plugin.hpp"
@@ -42,6 +43,7 @@ class Device {
   const bp_type activation;  // F32 or BF16
   int processors = 1;        // multiprocessors
   int shared_bytes = 0;      // of shared memory that a block can have
+  Blas blas;
 
  private:
   std::atomic<bool> lost_{false};

@@ -79,13 +79,32 @@ struct LinearCall {
   std::int64_t tokens = 0;
   bool invariant = false;  // one order of sums for every number of tokens
   int processors = 1;      // that the GPU has
+  bool blas = false;       // it may go to cuBLASLt (cublaslt.h)
 };
-// Which of our kernels a product takes. From nine tokens on, tensor cores: what padding to eight tokens wastes of them
-// costs less than the multiplications of the ordinary cores. Blocks of 128 tokens only pay once there are more than 64.
-enum class LinearPath { kFew, kNarrow, kWide };
-constexpr std::int64_t kMostFewTokens = 8, kMostNarrowTokens = 64;
+// Whether cuBLASLt can take a product: one type, no steps between elements, and a bias of the results' type that
+// `alpha` doesn't multiply.
+constexpr bool suits_blas(const LinearCall& call) {
+  const Matrix& weight = call.weight;
+  const std::int64_t element = call.activation == BP_TYPE_BF16 ? 2 : 4, most = INT32_MAX;
+  if (weight.type != call.activation || weight.step != element) return false;
+  const auto is_pitch = [element](std::int64_t bytes, std::int64_t columns) {
+    return bytes % element == 0 && bytes >= columns * element;
+  };
+  if (!is_pitch(call.x.inner_stride, weight.columns) || !is_pitch(call.out.inner_stride, weight.rows)) return false;
+  if (weight.rows > 1 && !is_pitch(weight.pitch, weight.columns)) return false;
+  if (call.residual.data != nullptr && !is_pitch(call.residual.inner_stride, weight.rows)) return false;
+  if (call.bias != nullptr && (element == 2 || (call.residual.data != nullptr && call.alpha != 1.0f))) return false;
+  return weight.columns > 0 && weight.columns <= most && weight.rows <= most && call.tokens <= most;
+}
+
+// How a product is computed, decided here alone. From nine tokens on, tensor cores: what padding to eight tokens wastes
+// of them costs less than the multiplications of the ordinary cores. Blocks of 128 tokens only pay once there are more
+// than 64. What cuBLASLt refuses comes again without `blas`.
+enum class LinearPath { kFew, kNarrow, kWide, kBlas };
+constexpr std::int64_t kMostFewTokens = 8, kFewestBlasTokens = 17, kMostNarrowTokens = 64;
 constexpr LinearPath path_of(const LinearCall& call) {
   if (call.tokens <= kMostFewTokens || call.invariant) return LinearPath::kFew;
+  if (call.blas && call.tokens >= kFewestBlasTokens && suits_blas(call)) return LinearPath::kBlas;
   return call.tokens <= kMostNarrowTokens ? LinearPath::kNarrow : LinearPath::kWide;
 }
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);

@@ -217,6 +217,7 @@ cudaError_t launch_few(cudaStream_t stream, const FewCall& call) {
 const char* kernel_name(const LinearCall& call) {
   if (path_of(call) == LinearPath::kNarrow) return "mma, 32 x 32";
   if (path_of(call) == LinearPath::kWide) return "mma, 128 x 128";
+  if (path_of(call) == LinearPath::kBlas) return "cuBLASLt";
   return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens";
 }
 

@@ -96,6 +96,28 @@ void run(const Call& call, const bp_embed_args& args) {
   launch(call, kernel);
 }
 
+std::uint64_t workspace_bytes(const bp_linear_args& args) {
+  const bp_type type = args.weight.tensor.type;
+  const bool plain = type == BP_TYPE_F32 || type == BP_TYPE_BF16;
+  return plain && args.x.shape[0] >= kFewestBlasTokens ? Blas::kWorkspaceBytes + plugin::kHostAlignment : 0;
+}
+
+namespace {
+
+// False where it has to be one of our own kernels.
+bool multiply_by_blas(const Call& call, const LinearCall& product) {
+  const std::uint64_t needed = Blas::kWorkspaceBytes + plugin::kHostAlignment;
+  if (path_of(product) != LinearPath::kBlas || product.weight.rows == 0) return false;
+  if (call.op.workspace == nullptr || call.op.workspace_bytes < needed) return false;
+  auto* room = plugin::Workspace(call.op).take<std::byte>(Blas::kWorkspaceBytes);
+  Stream& stream = call.stream;
+  if (!stream.device.blas.multiply(stream.handle, product, room, Blas::kWorkspaceBytes, stream.capturing)) return false;
+  plugin::took(call.context, kernel_name(product));
+  return true;
+}
+
+}  // namespace
+
 void run(const Call& call, const bp_linear_args& args) {
   LinearCall kernel;
   kernel.weight = matrix_of(args.weight, "weight");
@@ -109,6 +131,10 @@ void run(const Call& call, const bp_linear_args& args) {
   kernel.tokens = args.x.shape[0];
   kernel.invariant = call.stream.device.deterministic;
   kernel.processors = call.stream.device.processors;
+  kernel.activation = call.stream.device.activation;
+  kernel.blas = true;
+  if (multiply_by_blas(call, kernel)) return;
+  kernel.blas = false;
   launch(call, kernel);
 }
 

@@ -22,6 +22,7 @@ template <class Args>
 std::uint64_t workspace_bytes(const Args&) {
   return 0;
 }
+std::uint64_t workspace_bytes(const bp_linear_args& args);
 std::uint64_t workspace_bytes(const bp_attention_args& args);
 
 void run(const Call&, const bp_embed_args&);

@@ -52,6 +52,8 @@ Config config_from_environment() {
   config.deferred = streams == nullptr || std::string_view(streams) != "immediate";
   const char* kernels = std::getenv("CUDA_EMULATION_KERNELS");
   config.run_kernels = kernels == nullptr || std::string_view(kernels) != "skip";
+  const char* blas = std::getenv("CUDA_EMULATION_BLAS");
+  if (blas != nullptr) config.blas = std::string_view(blas) == "missing" ? Blas::kMissing : Blas::kRefuses;
   config.count_accesses = number("CUDA_EMULATION_COUNT", 0) != 0;
   return config;
 }

@@ -15,6 +15,9 @@ namespace cuda_emulation {
 /// In which order the threads of a block run between two synchronizations.
 enum class Order : int { kAscending, kDescending, kShuffled };
 
+/// The emulated cuBLASLt: there, not to be found, or without an algorithm for anything.
+enum class Blas : int { kThere, kMissing, kRefuses };
+
 /// How the devices behave. Read when a device is first used, and again by configure().
 struct Config {
   int devices = 1;                    ///< CUDA_EMULATION_DEVICES
@@ -27,6 +30,7 @@ struct Config {
   bool deferred = true;               ///< work waits until something waits for it; CUDA_EMULATION_STREAMS=immediate
   bool run_kernels =
       true;  ///< false: launches are checked and recorded, kernels do nothing; CUDA_EMULATION_KERNELS=skip
+  Blas blas = Blas::kThere;     ///< CUDA_EMULATION_BLAS=missing|refuses
   bool count_accesses = false;  ///< CUDA_EMULATION_COUNT=1 (counts are printed when the program ends)
 };
 
