@@ -44,7 +44,7 @@ std::uint64_t workspace_bytes(const bp_attention_args& args) {
   return std::min(bytes, kMostPartialBytes) + plugin::kHostAlignment;
 }
 
-void run(const Call& call, const bp_kv_write_args& args) {
+KvWriteCall kv_write_call(const Call& call, const bp_kv_write_args& args) {
   const bp_step step = plugin::step_of(args.step);
   KvWriteCall kernel;
   kernel.cache =
@@ -55,8 +55,10 @@ void run(const Call& call, const bp_kv_write_args& args) {
   kernel.slots = step_array<std::int64_t>(step, step.slot_offset + skipped * sizeof(std::int64_t), step.tokens);
   kernel.tokens = step.tokens;
   kernel.fault = call.stream.fault;
-  launch(call, kernel);
+  return kernel;
 }
+
+void run(const Call& call, const bp_kv_write_args& args) { launch(call, kv_write_call(call, args)); }
 
 namespace {
 

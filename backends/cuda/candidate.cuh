@@ -5,11 +5,6 @@
 
 namespace backplane::cuda {
 
-struct Candidate {
-  float value;
-  std::int32_t index;  // -1: none
-};
-
 // Larger first, of equal ones the lowest index; NaN counts as smaller than all.
 __device__ __forceinline__ bool precedes(const Candidate& a, const Candidate& b) {
   if (a.index < 0 || b.index < 0) return b.index < 0 && a.index >= 0;

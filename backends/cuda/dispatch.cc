@@ -32,6 +32,19 @@ void check_matrix(const bp_matrix& matrix) {
 }
 void check_device(const bp_embed_args& args) { check_matrix(args.table); }
 void check_device(const bp_linear_args& args) { check_matrix(args.weight); }
+void check_device(const bp_gateup_args& args) {
+  check_matrix(args.gate_weight);
+  check_matrix(args.up_weight);
+}
+void check_device(const bp_head_argmax_args& args) { check_matrix(args.weight); }
+void check_device(const bp_qkv_args& args) {
+  check_matrix(args.q_weight);
+  check_matrix(args.k_weight);
+  check_matrix(args.v_weight);
+  if (args.q.shape[2] > kMostHeadDim || args.write->v.shape[2] > kMostHeadDim) {
+    plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
+  }
+}
 void check_device(const bp_attention_args& args) {
   if (args.q.shape[2] > kMostHeadDim || args.out.shape[2] > kMostHeadDim) {
     plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
@@ -44,7 +57,16 @@ void check_device(const bp_topk_args& args) {
 // Which kernel a product or a prompt's attention takes, and with it the order of its sums, goes by the number of tokens
 // unless the user asked for more.
 bool is_batch_invariant(const Device& device, std::uint32_t code) {
-  return device.deterministic || (code != BP_OP_LINEAR && code != BP_OP_LINEAR_ADD && code != BP_OP_ATTN_PREFILL);
+  switch (code) {
+    case BP_OP_LINEAR:
+    case BP_OP_LINEAR_ADD:
+    case BP_OP_QKV_ROPE_WRITE:
+    case BP_OP_GATEUP_GLU:
+    case BP_OP_ATTN_PREFILL:
+      return device.deterministic;
+    default:
+      return true;
+  }
 }
 
 }  // namespace

@@ -17,41 +17,14 @@
 
 namespace backplane::cuda {
 
+using Purpose = ProductsCall::Purpose;
+
 constexpr int kFewTokens = kMostFewTokens;
 constexpr int kRowsPerWarp = 2;
 constexpr int kMostWarps = 16;
 constexpr int kMostRows = kMostWarps * kRowsPerWarp;
+static_assert(kMostRows == kLargestRows);
 constexpr int kResultLine = kMostRows + 2;  // of a token: lanes with both rows of several don't meet in a bank
-
-// What becomes of the products.
-enum class Purpose : int {
-  kStore,   // out = product + bias, or residual + alpha * that
-  kGate,    // out = f(first + bias) * (second + bias), both of the same number
-  kLargest  // the largest of a block's rows, for each token
-};
-
-// Matrices over the same columns, their rows one after another; each block has rows of one. With kGate there are two,
-// and a block has the same rows of both.
-struct FewCall {
-  struct Part {
-    Matrix weight;
-    Rows out;
-    const float* bias = nullptr;
-  };
-  bp_type activation = BP_TYPE_F32;
-  Purpose purpose = Purpose::kStore;
-  Part parts[3];
-  int count = 1;
-  Rows x, residual;  // residual.data may be null
-  float alpha = 1;
-  std::uint32_t kind = 0;  // BP_ACT_* of kGate
-  std::int64_t tokens = 0;
-  Candidate* largest = nullptr;  // of kLargest: [tokens, blocks]
-  int processors = 1;            // that the GPU has
-};
-
-// `tokens` and the first part's rows are not 0; all parts have one type, and a part's floats lie alike.
-cudaError_t enqueue_few(cudaStream_t stream, const FewCall& call);
 
 // Columns of activations in shared memory at a time: 16 KB, or 32 for the most tokens.
 template <int kTokens>
@@ -74,7 +47,8 @@ struct XLayout {
 
 // Columns from `begin` on of all tokens to shared memory; zero beyond the last one, up to a whole chunk.
 template <class A, bp_type kType, int kTokens, int kPitch>
-__device__ __forceinline__ void stage(const FewCall& call, std::int64_t first_token, std::int64_t begin, float4* x) {
+__device__ __forceinline__ void stage(const ProductsCall& call, std::int64_t first_token, std::int64_t begin,
+                                      float4* x) {
   using Layout = XLayout<kType>;
   const std::int64_t columns = call.parts[0].weight.columns;
   const std::int64_t left = (columns - begin + Layout::kColumns - 1) / Layout::kColumns * Layout::kColumns;

@@ -110,6 +110,52 @@ constexpr LinearPath path_of(const LinearCall& call) {
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
 const char* kernel_name(const LinearCall& call);
 
+// What a block of rows leaves for HEAD_ARGMAX: the largest, or the one with the lowest index of several.
+struct alignas(8) Candidate {
+  float value;
+  std::int32_t index;  // -1: none. Where one of the block's isn't a number, -2 less the index instead
+};
+constexpr std::int64_t kLargestRows = 32;  // of a block
+
+// Up to three products of the same few activations: matrices of one type over the same columns, their rows one after
+// another in the grid.
+struct ProductsCall {
+  enum class Purpose : int {
+    kStore,   // out = product + bias, or residual + alpha * that
+    kGate,    // the first part's out = f(first product + bias) * (second + bias); both have the same rows
+    kLargest  // the first part's candidates, [tokens, blocks]
+  };
+  struct Part {
+    Matrix weight;
+    Rows out;
+    const float* bias = nullptr;
+  };
+  ProductsCall() = default;
+  explicit ProductsCall(const LinearCall& first)
+      : activation(first.activation),
+        x(first.x),
+        residual(first.residual),
+        alpha(first.alpha),
+        tokens(first.tokens),
+        processors(first.processors) {
+    add(first);
+  }
+  void add(const LinearCall& next) { parts[count++] = {next.weight, next.out, next.bias}; }
+
+  bp_type activation = BP_TYPE_F32;
+  Purpose purpose = Purpose::kStore;
+  Part parts[3];
+  int count = 0;
+  Rows x, residual;  // residual.data may be null
+  float alpha = 1;
+  std::uint32_t kind = 0;  // BP_ACT_* of kGate
+  std::int64_t tokens = 0;
+  Candidate* largest = nullptr;
+  int processors = 1;
+};
+cudaError_t enqueue(cudaStream_t stream, const ProductsCall& call);
+const char* kernel_name(const ProductsCall& call);
+
 struct EmbedCall {
   bp_type activation = BP_TYPE_F32;
   Matrix table;
@@ -246,6 +292,32 @@ struct KvWriteCall {
 };
 cudaError_t enqueue(cudaStream_t stream, const KvWriteCall& call);
 inline const char* kernel_name(const KvWriteCall&) { return "kv_write"; }
+
+// ---- heads.cu: what follows the products of QKV_ROPE_WRITE.
+
+struct HeadsCall {
+  bp_type activation = BP_TYPE_F32;
+  Rows q;                  // numbered by token, then head; in place
+  std::int64_t heads = 0;  // of q
+  KvWriteCall write;       // with k and v as the products left them
+  RopeCall rope;           // of both, whose x is of no account; n_dims of 0: none
+  bool normalizes_q = false, normalizes_k = false;
+  NormCall q_norm, k_norm;  // whose tensors are of no account
+};
+cudaError_t enqueue(cudaStream_t stream, const HeadsCall& call);
+inline const char* kernel_name(const HeadsCall&) { return "heads"; }
+
+// ---- largest.cu
+
+struct LargestCall {
+  bp_type activation = BP_TYPE_F32;
+  const Candidate* candidates = nullptr;  // [tokens, blocks]
+  std::int32_t* ids = nullptr;
+  std::byte* values = nullptr;  // of the activations' type
+  std::int64_t tokens = 0, blocks = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const LargestCall& call);
+inline const char* kernel_name(const LargestCall&) { return "largest"; }
 
 // ---- pages.cu
 

@@ -2,7 +2,7 @@
 // a page lies at a place (place_of), from which CacheSide says the rest.
 #pragma once
 
-#include "backends/cuda/common.cuh"
+#include "backends/cuda/four.cuh"
 
 namespace backplane::cuda {
 
@@ -10,6 +10,77 @@ namespace backplane::cuda {
 __device__ __forceinline__ std::int64_t place_of(const CacheView& cache, std::int64_t page, std::int64_t head,
                                                  std::int64_t offset) {
   return (page * cache.heads + head) * cache.page_size + offset;
+}
+
+// A head of up to 256 elements in a warp, as floats: lane l has [8 l, 8 l + 8), for which lanes exchange what they have
+// loaded or will store, [4 l, 4 l + 4) and the same from element 128 on, so that their 16 bytes follow each other.
+__device__ __forceinline__ void to_eight(const float4 (&four)[2], float* eight) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const auto part = [&](const float4& x) { return i % 4 == 0 ? x.x : i % 4 == 1 ? x.y : i % 4 == 2 ? x.z : x.w; };
+    const int source = (2 * lane + i / 4) % 32;
+    const float low = __shfl_sync(0xffffffffu, part(four[0]), source);
+    const float high = __shfl_sync(0xffffffffu, part(four[1]), source);
+    eight[i] = lane < 16 ? low : high;
+  }
+}
+__device__ __forceinline__ void to_four(const float* eight, float4 (&four)[2]) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    float x[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float even = __shfl_sync(0xffffffffu, eight[i], 16 * n + lane / 2);
+      const float odd = __shfl_sync(0xffffffffu, eight[4 + i], 16 * n + lane / 2);
+      x[i] = lane % 2 == 0 ? even : odd;
+    }
+    four[n] = {x[0], x[1], x[2], x[3]};
+  }
+}
+
+// A lane's elements of a head in activations or parameters, by a whole warp; zeros from `dim` on.
+template <class A>
+__device__ __forceinline__ void load_head(const A* x, std::int64_t dim, float* eight) {
+  const int lane = static_cast<int>(threadIdx.x % 32), first = lane * 8;
+  if constexpr (sizeof(A) == 4) {
+    const float4 four[2] = {load_four(x, lane * 4, dim), load_four(x, 128 + lane * 4, dim)};
+    to_eight(four, eight);
+  } else if (first + 8 <= dim && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
+    const uint4 bits = cu::ld_global(reinterpret_cast<const uint4*>(x + first));
+    A values[8];
+    memcpy(static_cast<void*>(values), &bits, sizeof(bits));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) eight[i] = to_float(values[i]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) eight[i] = first + i < dim ? to_float(cu::ld_global(x + first + i)) : 0.0f;
+  }
+}
+
+// The way back, up to `dim`.
+template <class A>
+__device__ __forceinline__ void store_head(A* to, std::int64_t dim, const float* eight) {
+  const int lane = static_cast<int>(threadIdx.x % 32), first = lane * 8;
+  if constexpr (sizeof(A) == 4) {
+    float4 four[2];
+    to_four(eight, four);
+    store_four(to, lane * 4, dim, four[0]);
+    store_four(to, 128 + lane * 4, dim, four[1]);
+  } else if (first + 8 <= dim && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+    A values[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) values[i] = from_float<A>(eight[i]);
+    uint4 bits;
+    memcpy(&bits, static_cast<const void*>(values), sizeof(bits));
+    cu::st_global(reinterpret_cast<uint4*>(to + first), bits);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (first + i < dim) cu::st_global(to + first + i, from_float<A>(eight[i]));
+    }
+  }
 }
 
 // One type's elements:
@@ -50,16 +121,7 @@ struct CachedFloat {
   }
 
   static __device__ __forceinline__ void store(const CacheSide& side, std::int64_t place, const float* eight) {
-    const int first = static_cast<int>(threadIdx.x % 32) * 8;
-    if (first >= side.pitch) return;
-    T values[8];
-#pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = from_float<T>(eight[i]);
-    Raw raw;
-    memcpy(static_cast<void*>(&raw), values, sizeof(raw));
-    auto* to = reinterpret_cast<uint4*>(reinterpret_cast<T*>(side.data) + place * side.pitch + first);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) cu::st_global(to + i, raw.part[i]);
+    store_head(reinterpret_cast<T*>(side.data) + place * side.pitch, side.pitch, eight);
   }
 };
 template <>
@@ -181,25 +243,6 @@ struct Cached<BP_TYPE_Q8_0> {
     if (lane % 4 == 0) cu::st_global(const_cast<__half*>(scale_at(side, place, first)), stored);
   }
 };
-
-// A lane's elements of a head in activations, as `store` wants them.
-template <class A>
-__device__ __forceinline__ void load_head(const A* x, std::int64_t dim, float* eight) {
-  const int first = static_cast<int>(threadIdx.x % 32) * 8;
-  if (first + 8 <= dim && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
-    constexpr int kLoads = static_cast<int>(sizeof(A)) / 2;
-    uint4 parts[kLoads];
-    A values[8];
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) parts[i] = cu::ld_global(reinterpret_cast<const uint4*>(x + first) + i);
-    memcpy(static_cast<void*>(values), parts, sizeof(parts));
-#pragma unroll
-    for (int i = 0; i < 8; ++i) eight[i] = to_float(values[i]);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 8; ++i) eight[i] = first + i < dim ? to_float(cu::ld_global(x + first + i)) : 0.0f;
-}
 
 // Calls visit.template operator()<type>() for the cache's type; one that no cache has is an error.
 template <class Visit>

@@ -11,7 +11,7 @@ struct BlockRows {
   int count;
 };
 
-__device__ __forceinline__ BlockRows block_rows(const FewCall& call) {
+__device__ __forceinline__ BlockRows block_rows(const ProductsCall& call) {
   const int warps = static_cast<int>(blockDim.x / 32);
   if (call.purpose == Purpose::kGate) return {0, std::int64_t{blockIdx.x} * warps, warps};
   const int rows = warps * kRowsPerWarp;
@@ -78,9 +78,9 @@ struct Batch {
 
 // The sums of a block's rows, [tokens][kResultLine], to where the call wants them: neighbors to neighbors.
 template <class A>
-__device__ __forceinline__ void finish(const FewCall& call, const BlockRows& block, std::int64_t first_token,
+__device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows& block, std::int64_t first_token,
                                        int tokens, const float* sums) {
-  const FewCall::Part& part = call.parts[block.part];
+  const ProductsCall::Part& part = call.parts[block.part];
   const std::int64_t rows = part.weight.rows;
   for (int i = static_cast<int>(threadIdx.x); i < tokens * block.count; i += static_cast<int>(blockDim.x)) {
     const int t = i / block.count, number = i % block.count;
@@ -105,9 +105,9 @@ __device__ __forceinline__ void finish(const FewCall& call, const BlockRows& blo
 }
 
 // A warp for each token.
-__device__ __forceinline__ void find_largest(const FewCall& call, const BlockRows& block, std::int64_t first_token,
+__device__ __forceinline__ void find_largest(const ProductsCall& call, const BlockRows& block, std::int64_t first_token,
                                              int tokens, const float* sums) {
-  const FewCall::Part& part = call.parts[block.part];
+  const ProductsCall::Part& part = call.parts[block.part];
   const int lane = static_cast<int>(threadIdx.x % 32), warps = static_cast<int>(blockDim.x / 32);
   for (int t = static_cast<int>(threadIdx.x) / 32; t < tokens; t += warps) {
     const std::int64_t row = block.first + lane;
@@ -116,13 +116,15 @@ __device__ __forceinline__ void find_largest(const FewCall& call, const BlockRow
       own = {cu::ld_shared(sums + t * kResultLine + lane), static_cast<std::int32_t>(row)};
       if (part.bias != nullptr) own.value += cu::ld_global(part.bias + row);
     }
+    const bool is_broken = __any_sync(0xffffffffu, own.value != own.value);
     own = warp_first(own);
+    if (is_broken) own.index = -2 - own.index;
     if (lane == 0) cu::st_global(call.largest + (first_token + t) * gridDim.x + blockIdx.x, own);
   }
 }
 
 template <class A, bp_type kType, int kTokens>
-__global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const FewCall call) {
+__global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall call) {
   using F = Format<kType>;
   using Layout = XLayout<kType>;
   constexpr int kPiece = kPieceColumns<kTokens>, kPitch = kPiece / Layout::kColumns * Layout::kChunk;
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const FewCall call
 
 // Warps of a block: as many as leave each multiprocessor a block, but no fewer than fill the sectors that several
 // tokens' results go to.
-int warps_for(const FewCall& call, int processors) {
+int warps_for(const ProductsCall& call, int processors) {
   if (call.purpose == Purpose::kLargest) return kMostWarps;
   const int each = call.purpose == Purpose::kGate ? 1 : kRowsPerWarp;
   const int element = call.activation == BP_TYPE_F32 ? 4 : 2;
@@ -200,7 +202,7 @@ int warps_for(const FewCall& call, int processors) {
 }
 
 template <class A, bp_type kType>
-cudaError_t launch_few(cudaStream_t stream, const FewCall& call) {
+cudaError_t launch_few(cudaStream_t stream, const ProductsCall& call) {
   const int warps = warps_for(call, call.processors);
   const int rows = call.purpose == Purpose::kGate ? warps : warps * kRowsPerWarp;
   unsigned blocks = 0;
@@ -221,7 +223,12 @@ const char* kernel_name(const LinearCall& call) {
   return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens";
 }
 
-cudaError_t enqueue_few(cudaStream_t stream, const FewCall& call) {
+const char* kernel_name(const ProductsCall& call) { return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens"; }
+
+cudaError_t enqueue(cudaStream_t stream, const ProductsCall& call) {
+  std::int64_t rows = 0;
+  for (int part = 0; part < call.count; ++part) rows += call.parts[part].weight.rows;
+  if (call.tokens == 0 || rows == 0) return cudaSuccess;
   return visit_activation(call.activation, [&]<class A>() {
     return visit_format(call.parts[0].weight.type, [&]<bp_type kType>() { return launch_few<A, kType>(stream, call); });
   });
@@ -232,15 +239,7 @@ cudaError_t enqueue(cudaStream_t stream, const LinearCall& call) {
   const LinearPath path = path_of(call);
   if (path == LinearPath::kNarrow) return enqueue_narrow(stream, call);
   if (path == LinearPath::kWide) return enqueue_wide(stream, call);
-  FewCall few;
-  few.activation = call.activation;
-  few.parts[0] = {call.weight, call.out, call.bias};
-  few.x = call.x;
-  few.residual = call.residual;
-  few.alpha = call.alpha;
-  few.tokens = call.tokens;
-  few.processors = call.processors;
-  return enqueue_few(stream, few);
+  return enqueue(stream, ProductsCall(call));
 }
 
 }  // namespace backplane::cuda

@@ -138,8 +138,6 @@ void run(const Call& call, const bp_linear_args& args) {
   launch(call, kernel);
 }
 
-namespace {
-
 NormCall norm_call(const bp_norm_args& args) {
   NormCall kernel;
   kernel.x = input(args.x, "x");
@@ -154,8 +152,6 @@ NormCall norm_call(const bp_norm_args& args) {
   return kernel;
 }
 
-}  // namespace
-
 void run(const Call& call, const bp_norm_args& args) { launch(call, norm_call(args)); }
 
 void run(const Call& call, const bp_add_norm_args& args) {
@@ -167,7 +163,7 @@ void run(const Call& call, const bp_add_norm_args& args) {
   launch(call, kernel);
 }
 
-void run(const Call& call, const bp_rope_args& args) {
+RopeCall rope_call(const Call& call, const bp_rope_args& args) {
   RopeCall kernel;
   kernel.x = output(args.x, "x");
   kernel.pos = vector_of<const std::int32_t>(args.pos, "pos");
@@ -183,8 +179,10 @@ void run(const Call& call, const bp_rope_args& args) {
   kernel.n_dims = static_cast<std::int32_t>(args.n_dims);
   kernel.interleaved = args.interleaved != 0;
   kernel.fault = call.stream.fault;
-  launch(call, kernel);
+  return kernel;
 }
+
+void run(const Call& call, const bp_rope_args& args) { launch(call, rope_call(call, args)); }
 
 void run(const Call& call, const bp_activation_args& args) {
   ElementwiseCall kernel = elementwise(Elementwise::kActivate, args.x, args.out);

@@ -24,6 +24,7 @@ std::uint64_t workspace_bytes(const Args&) {
 }
 std::uint64_t workspace_bytes(const bp_linear_args& args);
 std::uint64_t workspace_bytes(const bp_attention_args& args);
+std::uint64_t workspace_bytes(const bp_head_argmax_args& args);
 
 void run(const Call&, const bp_embed_args&);
 void run(const Call&, const bp_norm_args&);
@@ -44,6 +45,9 @@ void run(const Call&, const bp_topk_args&);
 void run(const Call&, const bp_sample_args&);
 void run(const Call&, const bp_advance_args&);
 void run(const Call&, const bp_add_norm_args&);
+void run(const Call&, const bp_qkv_args&);
+void run(const Call&, const bp_gateup_args&);
+void run(const Call&, const bp_head_argmax_args&);
 
 // ---- From tensors to what kernels take. All throw BP_INVALID for what doesn't lie in its buffer.
 
@@ -71,6 +75,11 @@ T* vector_of(const bp_tensor& tensor, const char* name) {
 }
 
 Matrix matrix_of(const bp_matrix& matrix, const char* name);
+
+// What single ops are to the kernels; fused ones contain them.
+NormCall norm_call(const bp_norm_args& args);
+RopeCall rope_call(const Call& call, const bp_rope_args& args);
+KvWriteCall kv_write_call(const Call& call, const bp_kv_write_args& args);
 
 // An array of the step, where it lies on the device.
 template <class T>
