@@ -55,7 +55,7 @@ __device__ __forceinline__ void stage(const ProductsCall& call, std::int64_t fir
   const int fours = static_cast<int>(left < kPieceColumns<kTokens> ? left : kPieceColumns<kTokens>) / 4;
   for (int t = 0; t < kTokens; ++t) {
     if (first_token + t >= call.tokens) break;  // nobody looks at the sums of the others
-    const A* row = row_of<A>(call.x, first_token + t);
+    const A* row = row_of<A>(call.x, CU_FAULT("few.first_token") ? first_token : first_token + t);
     for (int i = static_cast<int>(threadIdx.x); i < fours; i += static_cast<int>(blockDim.x)) {
       cu::st_shared(x + t * kPitch + Layout::place(i), load_four(row, begin + 4 * i, columns));
     }

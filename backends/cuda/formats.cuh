@@ -113,7 +113,7 @@ struct HalfScaleAndMinimum {
   }
   static __device__ __forceinline__ Scale scale(Raw raw, int) {
     const float d = half_of(raw);
-    return {d, d, half_of(raw >> 16)};
+    return {d, d, CU_FAULT("formats.forgotten_minimum") ? 0.0f : half_of(raw >> 16)};
   }
 };
 
@@ -126,7 +126,7 @@ struct PackedScales {
   static __device__ __forceinline__ Scale scale(const Raw& raw, int unit) {
     const int shift = unit % 4 * 8;
     std::uint32_t scale = raw.y >> shift & 63, minimum = raw.z >> shift & 63;
-    if (unit % 8 >= 4) {
+    if (unit % 8 >= 4 && !CU_FAULT("formats.upper_scales")) {
       const std::uint32_t both = raw.w >> shift;
       scale = (both & 15) | (raw.y >> shift >> 6 & 3) << 4;
       minimum = (both >> 4 & 15) | (raw.z >> shift >> 6 & 3) << 4;
@@ -189,7 +189,7 @@ struct NibbleFormat {
       std::uint32_t value = (up < 0 ? bits >> 12 : bits << up) & 15u << at;
       if constexpr (kHigh > 0) {
         const std::uint32_t high = raw.high[kHigh == 1 ? 0 : word / 2];
-        const int high_up = up + 4 - kHigh * (word % (4 / kHigh));
+        const int high_up = up + 4 - (CU_FAULT("formats.high_bits") ? 0 : kHigh * (word % (4 / kHigh)));
         value |= (high_up < 0 ? high >> -high_up : high << high_up) & ((1u << kHigh) - 1) << (at + 4);
       }
       const float biased = __uint_as_float(value | static_cast<std::uint32_t>(127 + 23 - at) << 23);

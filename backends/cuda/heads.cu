@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(kThreads) heads_kernel(const HeadsCall call) {
   const bool is_q = head < call.heads, is_k = !is_q && head < call.heads + kv_heads;
   const bool is_any = head < call.heads + 2 * kv_heads;
   if (!is_q) head -= is_k ? call.heads : call.heads + kv_heads;
+  if (CU_FAULT("heads.first_value") && !is_q && !is_k && is_any) head = 0;
   const Rows& from = is_q ? call.q : is_k ? write.k : write.v;
   const CacheSide& side = is_q || is_k ? write.cache.k : write.cache.v;
 
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) heads_kernel(const HeadsCall call) {
   if (!is_any) return;
   if (is_q || is_k) {
     const NormCall& norm = is_q ? call.q_norm : call.k_norm;
-    if (is_q ? call.normalizes_q : call.normalizes_k) normalize(norm, x, side.dim);
+    if (is_q ? call.normalizes_q : call.normalizes_k && !CU_FAULT("heads.plain_keys")) normalize(norm, x, side.dim);
     if (call.rope.n_dims > 0) rotate(call.rope, angles, x);
   }
   if (is_q) return store_head(row, side.dim, x);

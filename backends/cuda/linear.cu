@@ -33,10 +33,11 @@ struct Batch {
 
   __device__ __forceinline__ void load(const Matrix& matrix, const std::byte* const* rows, int step) {
     const int lane = static_cast<int>(threadIdx.x % 32);
+    const std::int64_t end = CU_FAULT("few.lost_tail") ? matrix.columns - F::kColumns : matrix.columns;
 #pragma unroll
     for (int b = 0; b < F::kBatch; ++b) {
       const int number = (step * F::kBatch + b) * 32 + lane;
-      const bool inside = std::int64_t{number} * F::kColumns < matrix.columns;
+      const bool inside = std::int64_t{number} * F::kColumns < end;
 #pragma unroll
       for (int r = 0; r < kRowsPerWarp; ++r) {
         raw[b][r] = {};
@@ -95,7 +96,7 @@ __device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows
       result = activate(call.kind, gate) * up;
     } else {
       result = cu::ld_shared(sums + t * kResultLine + number);
-      if (part.bias != nullptr) result += cu::ld_global(part.bias + row);
+      if (part.bias != nullptr && !CU_FAULT("few.forgotten_bias")) result += cu::ld_global(part.bias + row);
       if (call.residual.data != nullptr) {
         result = to_float(cu::ld_global(row_of<A>(call.residual, token) + row)) + call.alpha * result;
       }
@@ -142,6 +143,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
     const std::int64_t row = block.first + (gate ? warp : warp * kRowsPerWarp + r);
     const Matrix& own = gate && r > 0 ? call.parts[1].weight : matrix;
     rows[r] = row_at(own, row < matrix.rows ? row : matrix.rows - 1);  // beyond the last: nobody looks
+    if (CU_FAULT("few.same_row") && !gate) rows[r] = rows[0];
   }
 
   constexpr int kValues = kRowsPerWarp * kTokens;
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
   for (std::int64_t begin = 0; begin < columns; begin += kPiece) {
     __syncthreads();  // everybody is done with the columns before
     stage<A, kType, kTokens, kPitch>(call, first_token, begin, x);
-    __syncthreads();
+    if (!CU_FAULT("few.dropped_barrier")) __syncthreads();
     const std::int64_t end = begin + kPiece < columns ? begin + kPiece : columns;
     const float4* at = x;
     for (std::int64_t column = begin; column < end; column += Layout::kColumns * F::kBatch, ++step) {

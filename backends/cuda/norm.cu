@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) norm_kernel(const NormCall ca
       sum += sum_of(each([&](float v) { return call.layer ? v : v * v; }, load_four(x, i, columns)));
     }
   }
-  const float n = static_cast<float>(columns);
+  const float n = static_cast<float>(CU_FAULT("norm.whole_vectors") ? (columns + 3) / 4 * 4 : columns);
   float mean = 0.0f, square = block_sum(sum, room) / n;
   if (call.layer) {
     mean = square;
