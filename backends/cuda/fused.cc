@@ -1,7 +1,6 @@
 // The fused ops: products that share their activations in one launch, and what follows them. Where there are too many
 // tokens for that, the parts' own kernels.
 #include <algorithm>
-#include <string>
 
 #include "backends/cuda/ops.h"
 
@@ -30,7 +29,7 @@ bool are_alike(const Matrix& a, const Matrix& b) {
 // Up to three products of the same activations, in as few launches as their types allow.
 void launch_products(const Call& call, const LinearCall* products, int count) {
   if (path_of(products[0]) != LinearPath::kFew) {
-    for (int i = 0; i < count; ++i) launch(call, products[i]);
+    for (int i = 0; i < count; ++i) launch_product(call, products[i]);
     return;
   }
   bool done[3] = {};
@@ -58,6 +57,13 @@ std::uint64_t candidates(const bp_head_argmax_args& args) {
 
 }  // namespace
 
+std::uint64_t workspace_bytes(const bp_qkv_args& args) {
+  const auto bytes = [&](const bp_matrix& weight) {
+    return workspace_bytes(plugin::linear_args(args.x, weight, bp_tensor{}, bp_tensor{}));
+  };
+  return std::max({bytes(args.q_weight), bytes(args.k_weight), bytes(args.v_weight)});
+}
+
 void run(const Call& call, const bp_qkv_args& args) {
   const bp_kv_write_args write = plugin::part_of(args.write, "the write to the cache");
   if (plugin::is_empty(args.q)) return;
@@ -80,14 +86,21 @@ void run(const Call& call, const bp_qkv_args& args) {
   launch(call, heads);
 }
 
+std::uint64_t workspace_bytes(const bp_gateup_args& args) {
+  const auto bytes = [&](const bp_matrix& weight) {
+    return workspace_bytes(plugin::linear_args(args.x, weight, bp_tensor{}, bp_tensor{}));
+  };
+  return std::max(bytes(args.gate_weight), bytes(args.up_weight));
+}
+
 void run(const Call& call, const bp_gateup_args& args) {
   const bp_glu_args glu = plugin::glu_of(args);
   if (plugin::is_empty(args.out)) return;
   const LinearCall gate = product(call, args.x, args.gate_weight, args.gate_bias, args.out, "gate");
   const LinearCall up = product(call, args.x, args.up_weight, args.up_bias, glu.up, "up");
   if (path_of(gate) != LinearPath::kFew || !are_alike(gate.weight, up.weight)) {
-    launch(call, gate);
-    launch(call, up);
+    launch_product(call, gate);
+    launch_product(call, up);
     bp_glu_args rest = glu;
     rest.gate = args.out;
     run(call, rest);

@@ -118,6 +118,14 @@ bool multiply_by_blas(const Call& call, const LinearCall& product) {
 
 }  // namespace
 
+void launch_product(const Call& call, LinearCall product) {
+  product.activation = call.stream.device.activation;
+  product.blas = true;
+  if (multiply_by_blas(call, product)) return;
+  product.blas = false;
+  launch(call, product);
+}
+
 void run(const Call& call, const bp_linear_args& args) {
   LinearCall kernel;
   kernel.weight = matrix_of(args.weight, "weight");
@@ -131,11 +139,7 @@ void run(const Call& call, const bp_linear_args& args) {
   kernel.tokens = args.x.shape[0];
   kernel.invariant = call.stream.device.deterministic;
   kernel.processors = call.stream.device.processors;
-  kernel.activation = call.stream.device.activation;
-  kernel.blas = true;
-  if (multiply_by_blas(call, kernel)) return;
-  kernel.blas = false;
-  launch(call, kernel);
+  launch_product(call, kernel);
 }
 
 NormCall norm_call(const bp_norm_args& args) {

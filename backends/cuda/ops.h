@@ -24,6 +24,8 @@ std::uint64_t workspace_bytes(const Args&) {
 }
 std::uint64_t workspace_bytes(const bp_linear_args& args);
 std::uint64_t workspace_bytes(const bp_attention_args& args);
+std::uint64_t workspace_bytes(const bp_qkv_args& args);
+std::uint64_t workspace_bytes(const bp_gateup_args& args);
 std::uint64_t workspace_bytes(const bp_head_argmax_args& args);
 
 void run(const Call&, const bp_embed_args&);
@@ -98,5 +100,8 @@ void launch(const Call& call, KernelCall kernel) {
   if constexpr (requires { kernel.activation; }) kernel.activation = call.stream.device.activation;
   check(enqueue(call.stream.handle, kernel), "a kernel's launch");
 }
+
+// By cuBLASLt where that takes it and the op has the workspace of a LINEAR, else by our own kernels.
+void launch_product(const Call& call, LinearCall product);
 
 }  // namespace backplane::cuda
