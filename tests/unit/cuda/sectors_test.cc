@@ -142,6 +142,31 @@ TEST_P(CudaSectors, ProductsReadWeightsOnceAndWhole) {
   }
 }
 
+// Gate and up in one launch, whose results are as many rows as a block has warps.
+TEST_P(CudaSectors, GatedProductsToo) {
+  for (const bp_type type : {BP_TYPE_BF16, BP_TYPE_Q4_K}) {
+    for (const std::int64_t tokens : {1, 8}) {
+      const Shape shape{64, 1536};
+      const Imported gate(on, type, shape), up(on, type, shape);
+      const Tensor x = activations(tokens, shape.columns), out = activations(tokens, shape.rows);
+      const Tensor scratch = activations(tokens, shape.rows);
+      bp_glu_args glu{};
+      glu.size = sizeof(glu);
+      glu.gate = glu.out = out.view;
+      glu.up = scratch.view;
+      glu.kind = BP_ACT_SILU;
+      bp_gateup_args args{};
+      args.x = x.view;
+      args.gate_weight = gate.matrix;
+      args.up_weight = up.matrix;
+      args.out = out.view;
+      args.glu = &glu;
+      enqueue(*on, BP_OP_GATEUP_GLU, args);
+      expect_little_waste(", " + std::to_string(type) + "u, " + std::to_string(tokens) + ">");
+    }
+  }
+}
+
 TEST_P(CudaSectors, EmbeddingsAreStoredWhole) {
   const std::string activation = GetParam() == 0 ? "float" : "__nv_bfloat16";
   for (const bp_type type : kTypes) {
