@@ -195,8 +195,9 @@ __device__ __forceinline__ bool finds_special(const Piece* tile, int pitch) {
     for_own(pitch - 1, [&](int key, int piece) { look(cu::ld_shared(tile + key * pitch + piece)); });
   } else {
     for_own((pitch - 1) / 2, [&](int key, int oct) {
-      look(cu::ld_shared(tile + key * pitch + oct * 2));
-      look(cu::ld_shared(tile + key * pitch + oct * 2 + 1));
+      const int first = oct >> 2 & 1;  // in turns, as they were stored
+      look(cu::ld_shared(tile + key * pitch + oct * 2 + first));
+      look(cu::ld_shared(tile + key * pitch + oct * 2 + 1 - first));
     });
   }
   return found;
