@@ -50,7 +50,7 @@ constexpr Fault kFaults[] = {
     {"narrow.lost_tail", "0", "LINEAR/F32/canonical"},
     {"narrow.swapped_rows", "0", "LINEAR/F32/canonical"},
     {"norm.whole_vectors", "0", "NORM/"},
-    {"pages.stride", "0", "kv/"},
+    {"pages.stride", "0", "ATTN_DECODE/own/F32/S16"},
     {"prefill.causal_edge", "0", "ATTN_PREFILL/own/F32/S16"},
     {"prefill.missing_wait", "0", "ATTN_PREFILL/own/F32/S16"},
     {"prefill.not_finite", "0", "ATTN_PREFILL/own/F32/S16"},
