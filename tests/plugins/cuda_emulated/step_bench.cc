@@ -13,8 +13,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "models/load.h"
 #include "plugins/host/registry.h"
 
@@ -59,11 +61,33 @@ struct Measured {
   double uploaded = 0, downloaded = 0;  // bytes a step
 };
 
-Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint32_t steps) {
+// How a step is run: its ops one by one, recorded and launched, or recorded and left to the device with the next one
+// begun before its tokens are known.
+enum class Way { kEachOp, kRecorded, kAhead };
+
+void run_step(models::LoadedModel& model, const sched::Step& step, Way way, std::uint32_t number) {
+  if (way != Way::kAhead) {
+    model.forward(step);
+    return;
+  }
+  std::vector<std::int32_t> targets;
+  for (std::uint32_t r = 0; number > 0 && r < step.rows(); ++r) targets.push_back(static_cast<std::int32_t>(r));
+  model.begin_pick(step, targets);
+  if (number == 0) return;
+  try {
+    model.end_pick();
+  } catch (const Error&) {  // no kernel ran, so that what is picked is no token
+  }
+}
+
+Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint32_t steps, Way way) {
+  std::vector<sched::Step> all;
+  for (std::uint32_t i = 0; i < kWarmUp + steps; ++i) {
+    all.push_back(decode_step(sequences, kContext / 2 + i % (kContext / 2)));
+  }
   std::vector<double> times;
   std::uint64_t calls = 0, launches = 0, up = 0, down = 0;
   for (std::uint32_t i = 0; i < kWarmUp + steps; ++i) {
-    const sched::Step step = decode_step(sequences, kContext / 2 + i % (kContext / 2));
     if (i == kWarmUp) {
       calls = cuda_emulation::calls();
       launches = cuda_emulation::calls("cudaLaunchKernelExC");
@@ -71,7 +95,7 @@ Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint3
       down = cuda_emulation::copied(cudaMemcpyDeviceToHost);
     }
     const auto start = Clock::now();
-    model.forward(step);
+    run_step(model, all[i], way, i);
     if (i >= kWarmUp) times.push_back(microseconds(Clock::now() - start));
   }
   std::sort(times.begin(), times.end());
@@ -100,21 +124,22 @@ int bench(const std::string& path, std::uint32_t sequences, std::uint32_t steps)
   const models::ModelFile file(path);
   const auto layers = static_cast<double>(file.spec().layers.size());
   std::printf("%.0f layers, %u sequences, %u steps\n", layers, sequences, steps);
-  std::printf("%-30s %9s %9s %9s %12s %9s %11s\n", "a step", "least us", "median us", "launches", "launch/layer",
+  std::printf("%-38s %9s %9s %9s %12s %9s %11s\n", "a step", "least us", "median us", "launches", "launch/layer",
               "bytes up", "bytes down");
   for (const char* name : {"cuda_emulated:0", "cuda_emulated:0-bf16"}) {
-    for (const bool capture : {false, true}) {
+    for (const auto& [way, title] :
+         {std::pair{Way::kEachOp, "each op"}, {Way::kRecorded, "recorded"}, {Way::kAhead, "recorded, ahead"}}) {
       models::LoadOptions options;
       options.context = kContext;
       options.page_size = kPage;
       options.max_sequences = sequences;
       options.executor.policy = device::FallbackPolicy::kDeny;
-      options.executor.capture = capture;
+      options.executor.capture = way != Way::kEachOp;
       const auto model = models::load(file, open(name), open("cpu:f32"), options);
-      const Measured m = measure(*model, sequences, steps);
-      std::printf("%-30s %9.1f %9.1f %9.1f %12.2f %9.1f %11.1f\n",
-                  (std::string(name) + (capture ? ", recorded" : "")).c_str(), m.least, m.median, m.launches,
-                  m.launches / layers, m.uploaded, m.downloaded);
+      if (way == Way::kAhead && !model->can_pick()) continue;
+      const Measured m = measure(*model, sequences, steps, way);
+      std::printf("%-38s %9.1f %9.1f %9.1f %12.2f %9.1f %11.1f\n", (std::string(name) + ", " + title).c_str(), m.least,
+                  m.median, m.launches, m.launches / layers, m.uploaded, m.downloaded);
     }
   }
   return 0;
