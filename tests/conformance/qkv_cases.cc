@@ -144,7 +144,9 @@ Array carried_bound(Trial& trial, const QkvSpec& spec, const Inputs& in, const W
   }
   if (rotate) {
     const RopeTerms terms{in.pos, in.row, in.inv_freq, in.scale, kDim, spec.interleaved};
-    Array largest = y;  // |rotated| is at most |a| + |b|: the bound below takes that
+    Array largest = y;  // than which no rotated element is larger: |a c| + |b s|
+    for (double& value : largest.data) value = std::fabs(value);
+    largest = rope_of_errors(largest, terms);
     const Array own = rope_bound(a, largest, y, terms), carried = rope_of_errors(bound, terms);
     for (std::size_t i = 0; i < own.data.size(); ++i) {
       bound.data[i] = own.data[i] + carried.data[i];
