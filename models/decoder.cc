@@ -57,9 +57,9 @@ Decoder::Decoder(const ModelFile& file, const DevicePlan& devices, std::shared_p
     run_ops(nullptr);
     run_picks();
   });
-  // A scale that turns the order around is the only thing behind the head that changes the pick.
-  can_pick_ = spec_.logits_scale > 0 && executor_.sites().front().native && executor_.sites().back().native &&
-              executor_.can_leave_steps();
+  // A scale that turns the order around and a cap that makes equals of large logits would change the pick.
+  can_pick_ = spec_.logits_scale > 0 && spec_.final_softcap == 0 && executor_.sites().front().native &&
+              executor_.sites().back().native && executor_.can_leave_steps();
 }
 
 void Decoder::load_layers(WeightLoader& loader) {

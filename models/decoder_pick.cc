@@ -85,6 +85,7 @@ void Decoder::begin_pick(const sched::Step& step, std::span<const std::int32_t> 
   std::uint64_t staged = 0;
   const std::span<std::byte> bytes = slot.bytes();
   const std::uint64_t ids = picking_->ids.rows(0, slot.rows).end(), values = picking_->values.rows(0, slot.rows).end();
+  std::memset(bytes.data(), 0xff, picking_->ids.end());  // no token: what doesn't arrive must not pass for one
   executor_.chosen().download_async(picking_->ids.storage->read(0, staged), 0, bytes.first(ids));
   executor_.chosen().download_async(picking_->values.storage->read(0, staged), 0,
                                     bytes.subspan(picking_->ids.end(), values));

@@ -40,10 +40,13 @@ Stream::Stream(Device& on) : device(on), counters_(on, kCounters * sizeof(unsign
   check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // for which this stream won't wait
   void* word = nullptr;
   check(cudaHostAlloc(&word, sizeof(int), cudaHostAllocMapped | cudaHostAllocPortable), "cudaHostAlloc");
-  fault = static_cast<int*>(word);
+  fault_word = std::shared_ptr<int>(static_cast<int*>(word), [](int* given) {
+    cudaFreeHost(given);
+    cudaGetLastError();
+  });
+  fault = fault_word.get();
   *fault = kNoFault;
   const cudaError_t error = cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking);
-  if (error != cudaSuccess) cudaFreeHost(fault);
   check(error, "cudaStreamCreateWithFlags");
 }
 
@@ -51,7 +54,6 @@ Stream::~Stream() {
   device.use_to_destroy();
   cudaStreamSynchronize(handle);
   cudaStreamDestroy(handle);
-  cudaFreeHost(fault);
   cudaGetLastError();
 }
 
@@ -91,6 +93,10 @@ const char* fault_text(int fault) {
 
 }  // namespace
 
+void check_fault(int fault) {
+  if (fault != kNoFault) throw plugin::Failure(BP_INVALID, fault_text(fault));
+}
+
 void Stream::sync() {
   plugin::require(!capturing, "a wait while work is being recorded");
   try {
@@ -98,7 +104,11 @@ void Stream::sync() {
   } catch (const plugin::Failure& failure) {
     fail(failure);
   }
-  if (*fault != kNoFault) fail(plugin::Failure(BP_INVALID, fault_text(*fault)));
+  try {
+    check_fault(*fault);
+  } catch (const plugin::Failure& failure) {
+    fail(failure);
+  }
 }
 
 }  // namespace backplane::cuda

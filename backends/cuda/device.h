@@ -99,7 +99,8 @@ class Stream {
 
   Device& device;
   cudaStream_t handle = nullptr;
-  int* fault = nullptr;  // of host memory that kernels reach: a Fault
+  int* fault = nullptr;             // of host memory that kernels reach: a Fault
+  std::shared_ptr<int> fault_word;  // owns it, with the events that were recorded on the stream
   bool capturing = false;
 
  private:
@@ -107,6 +108,15 @@ class Stream {
   DeviceMemory counters_, scratch_;
   std::uint64_t scratch_bytes_ = 0;
 };
+
+// A point in a stream.
+struct Event {
+  cudaEvent_t handle = nullptr;
+  std::shared_ptr<int> fault_word;  // of the stream on which it was recorded last
+};
+
+// Throws what kernels have found wrong, if anything.
+void check_fault(int fault);
 
 // Runs work of a call that enqueues.
 template <class Function>
@@ -155,6 +165,7 @@ struct KvCache {
 
 inline Device& device_of(bp_device device) { return *reinterpret_cast<Device*>(device); }
 inline Stream& stream_of(bp_stream stream) { return *reinterpret_cast<Stream*>(stream); }
+inline Event& event_of(bp_event event) { return *reinterpret_cast<Event*>(event); }
 inline Weight& weight_of(bp_weight weight) { return *reinterpret_cast<Weight*>(weight); }
 inline KvCache& cache_of(bp_kv kv) { return *reinterpret_cast<KvCache*>(kv); }
 

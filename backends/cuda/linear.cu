@@ -105,7 +105,8 @@ __device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows
   }
 }
 
-// A warp for each token.
+// A warp for each token. Logits are rounded as LINEAR stores them, so that its ties are ties here.
+template <class A>
 __device__ __forceinline__ void find_largest(const ProductsCall& call, const BlockRows& block, std::int64_t first_token,
                                              int tokens, const float* sums) {
   const ProductsCall::Part& part = call.parts[block.part];
@@ -116,6 +117,7 @@ __device__ __forceinline__ void find_largest(const ProductsCall& call, const Blo
     if (lane < block.count && row < part.weight.rows) {
       own = {cu::ld_shared(sums + t * kResultLine + lane), static_cast<std::int32_t>(row)};
       if (part.bias != nullptr) own.value += cu::ld_global(part.bias + row);
+      own.value = to_float(from_float<A>(own.value));
     }
     const bool is_broken = __any_sync(0xffffffffu, own.value != own.value);
     own = warp_first(own);
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
   const std::int64_t left = call.tokens - first_token;
   const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
   if (call.purpose == Purpose::kLargest) {
-    find_largest(call, block, first_token, tokens, results);
+    find_largest<A>(call, block, first_token, tokens, results);
   } else {
     finish<A>(call, block, first_token, tokens, results);
   }

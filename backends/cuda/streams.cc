@@ -20,39 +20,45 @@ bp_status sync(bp_device, bp_stream stream, bp_context context) {
   return on_stream(stream, context, [](Stream& on) { on.sync(); });
 }
 
-cudaEvent_t event_of(bp_event event) { return reinterpret_cast<cudaEvent_t>(event); }
-
 bp_status event_create(bp_device device, bp_context context, bp_event* event) {
   return plugin::guard(context, [&] {
     device_of(device).guarded([&] {
-      cudaEvent_t made = nullptr;
-      check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-      *event = reinterpret_cast<bp_event>(made);
+      auto made = std::make_unique<Event>();
+      check(cudaEventCreateWithFlags(&made->handle, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+      *event = reinterpret_cast<bp_event>(made.release());
     });
   });
 }
 
-void event_destroy(bp_device device, bp_event event) {
+void event_destroy(bp_device device, bp_event given) {
+  const std::unique_ptr<Event> event(&event_of(given));
   device_of(device).use_to_destroy();
-  cudaEventDestroy(event_of(event));
+  cudaEventDestroy(event->handle);
   cudaGetLastError();
 }
 
-bp_status event_record(bp_device, bp_stream stream, bp_context context, bp_event event) {
-  return on_stream(stream, context,
-                   [&](Stream& on) { check(cudaEventRecord(event_of(event), on.handle), "cudaEventRecord"); });
+bp_status event_record(bp_device, bp_stream stream, bp_context context, bp_event given) {
+  return on_stream(stream, context, [&](Stream& on) {
+    Event& event = event_of(given);
+    check(cudaEventRecord(event.handle, on.handle), "cudaEventRecord");
+    event.fault_word = on.fault_word;
+  });
 }
 
 bp_status event_wait(bp_device, bp_stream stream, bp_context context, bp_event event) {
   return on_stream(stream, context, [&](Stream& on) {
     if (CU_FAULT("events.lost_wait")) return;
-    check(cudaStreamWaitEvent(on.handle, event_of(event), 0), "cudaStreamWaitEvent");
+    check(cudaStreamWaitEvent(on.handle, event_of(event).handle, 0), "cudaStreamWaitEvent");
   });
 }
 
-bp_status event_sync(bp_device device, bp_context context, bp_event event) {
+bp_status event_sync(bp_device device, bp_context context, bp_event given) {
   return plugin::guard(context, [&] {
-    device_of(device).guarded([&] { check(cudaEventSynchronize(event_of(event)), "cudaEventSynchronize"); });
+    device_of(device).guarded([&] {
+      const Event& event = event_of(given);
+      check(cudaEventSynchronize(event.handle), "cudaEventSynchronize");
+      if (event.fault_word) check_fault(*event.fault_word);
+    });
   });
 }
 

@@ -86,7 +86,8 @@ void Executor::begin_step(const sched::Step& step, bool may_capture, std::uint32
   if (planning()) throw Error(ErrorCode::kInternal, "a step before the plan");
   const bool decodes = step.n_decode == step.sequences() && step.tokens() == step.sequences() && step.tokens() > 0;
   key_.reset();
-  if (may_capture && captures_ && decodes && !observer_ && !op_times_) {
+  const bool may_record = captures_ && (variant == 0 || records_variants_);
+  if (may_capture && may_record && decodes && !observer_ && !op_times_) {
     key_ = CaptureKey{step.tokens(), step.rows(), step_->bucket(step.max_pages), variant};
   }
   step_->set(step, key_ ? key_->max_pages : 0);

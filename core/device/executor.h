@@ -232,6 +232,7 @@ class Executor {
   // For activation casts, by the tensor's place in its op: one op after another uses them.
   std::vector<std::shared_ptr<Storage>> temporaries_;
   std::uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+  bool records_variants_ = false;                    // optional ops can be recorded, too
   std::unique_ptr<Captures> captures_;               // nullptr: nothing is recorded
   std::vector<std::shared_ptr<Storage>> constants_;  // of all ops, where there are captures
   std::optional<CaptureKey> key_;                    // of the step, if it may be recorded

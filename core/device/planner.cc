@@ -269,13 +269,27 @@ void Planner::prepare_ops() {
   }
 }
 
+namespace {
+
+bool can_be_recorded(const Site& site) {
+  return site.native && site.slot == 0 && (site.support.flags & BP_SUPPORT_CAPTURE_SAFE) != 0;
+}
+
+// Executor::optional: without parts.
+bool is_optional(const Site& site, const std::vector<Site>& sites) {
+  return site.fused && site.after_parts == static_cast<std::size_t>(&site - sites.data()) + 1;
+}
+
+}  // namespace
+
 // A recorded step is one device's alone, and all of it is recorded or nothing.
 bool Planner::capturable() const {
   if (!executor_.options_.capture || !can_capture(*executor_.devices_.front()) || !casts_capturable_) return false;
   const std::vector<Site>& sites = executor_.sites_;
-  return std::all_of(sites.begin(), sites.end(), [](const Site& site) {
+  return std::all_of(sites.begin(), sites.end(), [&](const Site& site) {
     if (!runs(site) || site.code == BP_OP_ATTN_PREFILL) return true;  // no decode step has one
-    return site.native && site.slot == 0 && (site.support.flags & BP_SUPPORT_CAPTURE_SAFE) != 0;
+    if (is_optional(site, sites)) return true;                        // only steps of other variants have one
+    return can_be_recorded(site);
   });
 }
 
@@ -287,6 +301,10 @@ void Planner::prepare_captures() {
   }
   executor_.constants_.assign(constants.begin(), constants.end());
   executor_.captures_ = std::make_unique<Captures>(executor_.devices_.front());
+  const std::vector<Site>& sites = executor_.sites_;
+  executor_.records_variants_ = std::all_of(sites.begin(), sites.end(), [&](const Site& site) {
+    return !runs(site) || !is_optional(site, sites) || can_be_recorded(site);
+  });
 }
 
 // All that a step needs, so that it fails here if at all: workspaces, activations where ops run, room for casts.

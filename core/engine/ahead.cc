@@ -12,7 +12,8 @@
 namespace backplane::engine {
 namespace {
 
-constexpr TokenId kUnknown = 0;  // stands for a token that the model knows and we don't yet
+constexpr TokenId kUnknown = 0;             // stands for a token that the model knows and we don't yet
+constexpr std::uint32_t kMostFailures = 3;  // in a row
 
 }  // namespace
 
@@ -34,16 +35,15 @@ bool Engine::run_picked(const sched::Schedule& schedule, std::vector<Event>& eve
   flight.shares = schedule.shares;
   flight.committed = false;
   flight.next_share.assign(flight.shares.size(), -1);
-  copy_pages(flight.shares);
-  std::vector<StepPart> parts;
-  for (const sched::Share& share : flight.shares) parts.push_back({share.sequence, 1, {0}});
-  build_step(book_, parts, static_cast<std::uint32_t>(parts.size()), flight.step);
   in_flight_ = 1;
   try {
+    copy_pages(flight.shares);
+    std::vector<StepPart> parts;
+    for (const sched::Share& share : flight.shares) parts.push_back({share.sequence, 1, {0}});
+    build_step(book_, parts, static_cast<std::uint32_t>(parts.size()), flight.step);
     runner_.begin(flight.step, {});
-  } catch (const Error& error) {
-    log(LogLevel::kDebug, "engine", "a step couldn't be left to the device: {}", error.what());
-    take_back();
+  } catch (const std::exception& error) {
+    note_failure("couldn't be left to the device", error);
     return false;
   }
   go_ahead();
@@ -89,9 +89,8 @@ void Engine::go_ahead() {
     copy_pages(next.shares);
     build_step(book_, parts, static_cast<std::uint32_t>(parts.size()), next.step);
     runner_.begin(next.step, targets);
-  } catch (const Error& error) {
-    log(LogLevel::kDebug, "engine", "a step couldn't be begun ahead: {}", error.what());
-    take_back();
+  } catch (const std::exception& error) {
+    note_failure("couldn't be begun ahead", error);
   }
 }
 
@@ -102,11 +101,11 @@ bool Engine::collect(std::vector<Event>& events) {
   try {
     const std::vector<Pick> picks = runner_.end();
     take_picks(picks, events);
-  } catch (const Error& error) {
-    log(LogLevel::kDebug, "engine", "a step that was left to the device failed: {}", error.what());
-    take_back();
+  } catch (const std::exception& error) {
+    note_failure("that was left to the device failed", error);
     return false;
   }
+  failures_ = 0;
   first_flight_ = 1 - first_flight_;
   --in_flight_;
   return true;
@@ -129,6 +128,15 @@ void Engine::take_picks(std::span<const Pick> picks, std::vector<Event>& events)
       end(active, FinishReason::kError, &error, events);
     }
   }
+}
+
+// What fails again and again costs each step twice: then steps are waited for.
+void Engine::note_failure(std::string_view what, const std::exception& error) {
+  log(LogLevel::kDebug, "engine", "a step {}: {}", what, error.what());
+  take_back();
+  if (++failures_ < kMostFailures) return;
+  options_.run_ahead = false;
+  log(LogLevel::kWarning, "engine", "steps are no longer left to the device: {}", error.what());
 }
 
 // As if nothing under way had been begun.
@@ -158,9 +166,16 @@ void Engine::leave_flights(const Active& active) {
   }
 }
 
-// Nobody wants what is under way.
+// Nobody wants what is under way: it ends, and what was recorded on the device stays.
 void Engine::drop_flights() {
-  if (in_flight_ > 0) take_back();
+  try {
+    for (; in_flight_ > 0; --in_flight_) {
+      runner_.skip();
+      first_flight_ = 1 - first_flight_;
+    }
+  } catch (const std::exception& error) {
+    note_failure("that nobody waited for failed", error);
+  }
 }
 
 }  // namespace backplane::engine

@@ -49,9 +49,7 @@ void Engine::commit(const sched::Share& share, std::span<Draw> draws, std::vecto
       active.prompt.push_back(std::move(drawn.report));
     }
     if (!share.logits) return;
-    Event event = advance(active, draws.back());
-    event.prompt = std::exchange(active.prompt, {});
-    events.push_back(std::move(event));
+    events.push_back(advance(active, draws.back()));
     if (active.generated == 1 && active.answer == 0) fork(active, draws.back().logits, events);
   } catch (const Error& error) {  // of this row only
     active.broken = true;
@@ -91,6 +89,7 @@ Event Engine::advance(Active& active, Draw& drawn) {
   if (drawn.error) throw Error(*drawn.error);
   const Request& request = active.task->request;
   Event event{.request = active.task->id, .answer = active.answer, .token = drawn.token, .text = {}};
+  event.prompt = std::exchange(active.prompt, {});
   if (request.top_logprobs) {
     event.logprob = drawn.report.logprob;
     event.top = std::move(drawn.report.top);

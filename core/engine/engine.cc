@@ -77,7 +77,7 @@ Engine::Engine(Model& model, EngineOptions options)
       drawer_(options_.pool) {}
 
 Engine::~Engine() {
-  drop_flights();
+  if (in_flight_ > 0) take_back();
   for (auto& [id, answers] : requests_) {
     for (auto& active : answers) drop(*active);
   }
@@ -147,7 +147,10 @@ std::vector<Event> Engine::step() {
   if (requests_.empty()) return events;
   if (in_flight_ > 0) {
     go_ahead();
-    if (!collect(events)) run_next(events, false);
+    if (!collect(events)) {
+      prepare(events);
+      if (!requests_.empty()) run_next(events, false);
+    }
   } else {
     run_next(events, true);
   }

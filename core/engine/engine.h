@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -165,6 +167,7 @@ class Engine {
   void go_ahead();
   bool collect(std::vector<Event>& events);
   void take_picks(std::span<const Pick> picks, std::vector<Event>& events);
+  void note_failure(std::string_view what, const std::exception& error);
   void take_back();
   void leave_flights(const Active& active);
   void drop_flights();
@@ -194,6 +197,7 @@ class Engine {
   sched::Step step_;  // reused
   std::array<Flight, 2> flights_;
   std::size_t first_flight_ = 0, in_flight_ = 0;  // of these, how many are under way, and the earliest
+  std::uint32_t failures_ = 0;                    // in a row, of steps that were left to the device
   RowDrawer drawer_;
   std::vector<Draw> draws_;  // reused
 };

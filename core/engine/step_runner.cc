@@ -76,6 +76,12 @@ std::vector<Pick> StepRunner::end() {
   return picks;
 }
 
+void StepRunner::skip() {
+  as_errors(*under_way_.front().step, [&] { return model_.end_pick(); });
+  under_way_.pop_front();
+  last_end_ = std::chrono::steady_clock::now();
+}
+
 void StepRunner::abandon() noexcept {
   model_.abandon_picks();
   under_way_.clear();

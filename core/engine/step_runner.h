@@ -33,6 +33,7 @@ class StepRunner {
   // The same for steps that are picked from, see Model::begin_pick. `step` stays until its end.
   void begin(const sched::Step& step, std::span<const std::int32_t> targets);
   std::vector<Pick> end();
+  void skip();  // ends the earliest one, whose picks nobody wants; no record
   void abandon() noexcept;
 
   Model& model() const { return model_; }

@@ -335,7 +335,7 @@ typedef struct bp_stream_table {
    * with its reason, and stays with the stream: every later call on it returns the same status. */
   bp_status (*sync)(bp_device device, bp_stream stream, bp_context context);
   /* Optional from here, as a group: points in a stream that another stream (event_wait) or the host (event_sync) can
-   * wait for. */
+   * wait for. event_sync returns the failure of work before the point, where there is one. */
   bp_status (*event_create)(bp_device device, bp_context context, bp_event* event);
   void (*event_destroy)(bp_device device, bp_event event);
   bp_status (*event_record)(bp_device device, bp_stream stream, bp_context context, bp_event event);

@@ -32,15 +32,20 @@ class CountingModel : public test::WrappedModel {
     inner_.begin_pick(step, targets);
   }
   std::vector<engine::Pick> end_pick() override {
-    if (++ended == fail_end) throw Error(ErrorCode::kDevice, "a step broke");
+    if (++ended == fail_end || fail_ends) throw Error(ErrorCode::kDevice, "a step broke");
     std::vector<engine::Pick> picks = inner_.end_pick();
     if (ended == break_row) picks.front().logit = std::numeric_limits<double>::quiet_NaN();
     return picks;
   }
   void abandon_picks() noexcept override { inner_.abandon_picks(); }
+  void copy_pages(std::uint32_t group, std::span<const std::int32_t> from, std::span<const std::int32_t> to) override {
+    if (++copied == fail_copy) throw Error(ErrorCode::kDevice, "a copy was refused");
+    inner_.copy_pages(group, from, to);
+  }
 
-  std::uint64_t begun = 0, ahead = 0, ended = 0;
-  std::uint64_t fail_begin = 0, fail_end = 0, break_row = 0;  // the how many-th call; 0: none
+  std::uint64_t begun = 0, ahead = 0, ended = 0, copied = 0;
+  std::uint64_t fail_begin = 0, fail_end = 0, break_row = 0, fail_copy = 0;  // the how many-th call; 0: none
+  bool fail_ends = false;                                                    // all from the first on
 
  private:
   engine::Model& inner_;
@@ -84,6 +89,8 @@ class Ahead : public testing::Test {
     counting_->fail_begin = fail_begin_;
     counting_->fail_end = fail_end_;
     counting_->break_row = break_row_;
+    counting_->fail_copy = fail_copy_;
+    counting_->fail_ends = fail_ends_;
     Engine engine(*counting_, options);
     AllTold told;
     for (std::uint64_t step = 0; step == 0 || !engine.idle(); ++step) {
@@ -110,7 +117,8 @@ class Ahead : public testing::Test {
   std::uint64_t kv_tokens_ = 0;
   std::unique_ptr<models::LoadedModel> model_;
   std::unique_ptr<CountingModel> counting_;
-  std::uint64_t fail_begin_ = 0, fail_end_ = 0, break_row_ = 0;
+  std::uint64_t fail_begin_ = 0, fail_end_ = 0, break_row_ = 0, fail_copy_ = 0;
+  bool fail_ends_ = false;
 };
 
 TEST_F(Ahead, SequencesOfManyLengths) {
@@ -213,6 +221,76 @@ TEST_F(Ahead, FailuresAreRunAgain) {
     EXPECT_EQ(run({}, act), waited) << "end " << call;
     fail_end_ = 0;
   }
+}
+
+TEST_F(Ahead, AFailureThatLastsEndsIt) {
+  const auto act = [](Engine& engine, std::uint64_t step) {
+    if (step == 0) engine.submit(greedy(test::tokens_of(4, 1), 12));
+  };
+  const AllTold waited = run({.run_ahead = false}, act);
+  fail_ends_ = true;
+  EXPECT_EQ(run({}, act), waited);
+  EXPECT_EQ(counting_->ended, 3u) << "then it isn't tried any more";
+}
+
+TEST_F(Ahead, ACopyOfPagesThatFailsIsMadeAgain) {
+  const auto act = [](Engine& engine, std::uint64_t step) {
+    Request asked = greedy(test::tokens_of(6, 1));
+    asked.n = 3;
+    if (step == 0) engine.submit(asked);
+  };
+  const AllTold waited = run({.run_ahead = false}, act);
+  fail_copy_ = 1;
+  EXPECT_EQ(run({}, act), waited);
+  EXPECT_GT(counting_->copied, 1u);
+}
+
+// One that waits takes the place of one that was canceled while a step was under way, which then fails.
+TEST_F(Ahead, AnotherTakesThePlaceOfAFailedStep) {
+  fail_end_ = 3;
+  AllTold told = run({}, [](Engine& engine, std::uint64_t step) {
+    if (step == 0) engine.submit(greedy(test::tokens_of(4, 1)));
+    if (step != 3) return;
+    engine.cancel(RequestId{0});
+    engine.submit(greedy(test::tokens_of(6, 2), 5));
+  });
+  EXPECT_EQ(counting_->ended, 3u + 4) << "the failure came, and the other one's steps";
+  EXPECT_EQ((told[{RequestId{1}, 0}].finish), FinishReason::kLength);
+}
+
+TEST_F(Ahead, PromptsAreReportedWithTheFirstToken) {
+  for (const bool ahead : {false, true}) {
+    Engine engine(*model_, {.token_budget = 5, .run_ahead = ahead});
+    Request asked = greedy(test::tokens_of(6, 1), 4);  // the last token of the prompt is a step of its own
+    asked.prompt_logprobs = 0;
+    engine.submit(asked);
+    std::size_t reported = 0;
+    while (!engine.idle()) {
+      for (const Event& event : engine.step()) reported += event.prompt.size();
+    }
+    EXPECT_EQ(reported, 5u) << ahead;
+  }
+}
+
+// The end of a text leaves a step under way that nobody wants. What the device has recorded serves the next text.
+TEST_F(Ahead, RecordingsOutliveATextsEnd) {
+  Engine engine(*model_, {});
+  const auto answer = [&](std::vector<TokenId> stop) {
+    Request asked = greedy(test::tokens_of(4, 1), 12);
+    asked.stop_ids = std::move(stop);
+    engine.submit(asked);
+    Ids ids;
+    while (!engine.idle()) {
+      for (const Event& event : engine.step()) ids.push_back(event.token);
+    }
+    return ids;
+  };
+  const Ids all = answer({});
+  answer({all[7]});
+  const std::uint64_t recorded = model_->executor().captures().recorded;
+  EXPECT_GT(recorded, 0u);
+  EXPECT_EQ(answer({all[7]}).size(), 8u);
+  EXPECT_EQ(model_->executor().captures().recorded, recorded);
 }
 
 TEST_F(Ahead, ALogitThatIsNoneEndsItsRequest) {
