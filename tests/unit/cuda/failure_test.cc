@@ -80,6 +80,9 @@ TEST_F(CudaFailure, AnIdOutsideTheVocabularyFailsTheStepAndNothingElse) {
     const std::vector<std::int32_t> values = {1, wrong};
     device->upload(ids.buffer, 0, std::as_bytes(std::span(values)));
     enqueue(*device, BP_OP_EMBED, args);
+    device::Event behind(device);
+    behind.record();
+    EXPECT_THROW(behind.wait(), Error) << "who waits for the event only must know, too";
     try {
       device->sync();
       FAIL() << "id " << wrong << " was embedded";
