@@ -98,12 +98,18 @@ void BlockRunner::prepare(unsigned block) {
   living_ = count;
   arrived_ = 0;
   sum_ = 0;
-  while (race_contexts_.size() < count) race_contexts_.push_back(make_race_context());
+  fenced_ = false;
+  atomics_.clear();
+  // Two blocks that follow each other have contexts of their own, or a race between their threads of the same number
+  // would look like the order in which one thread did both.
+  while (race_contexts_.size() < 2 * std::size_t{count}) race_contexts_.push_back(make_race_context());
+  second_ = !second_;
   for (unsigned i = 0; i < count; ++i) {
     make_ready(threads_[config_->order == Order::kDescending ? count - 1 - i : i]);
     threads_[i].index = {i % size.x, i / size.x % size.y, i / (size.x * size.y)};
     threads_[i].number = i;
-    threads_[i].race = race_contexts_[i];
+    threads_[i].place = second_ ? i + std::size_t{count} : i;
+    threads_[i].race = race_contexts_[threads_[i].place];
     warps_[i / 32].living |= 1u << (i & 31);
   }
   if (config_->order == Order::kShuffled) {
@@ -211,7 +217,7 @@ Context* BlockRunner::take_stack(const Thread& thread) {
     idle_stacks_.pop_back();
     return stack;
   }
-  const std::size_t place = kStacksAreShared ? stacks_.size() : thread.number;
+  const std::size_t place = kStacksAreShared ? stacks_.size() : thread.place;
   while (stacks_.size() <= place) {
     stacks_.push_back(std::make_unique<Context>());
     stacks_.back()->prepare(&BlockRunner::run_threads);

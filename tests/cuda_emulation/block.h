@@ -39,6 +39,7 @@ struct PendingCopy {
 struct Thread {
   uint3 index;
   unsigned number = 0;
+  std::size_t place = 0;       // of its race context, and of its stack where stacks aren't shared
   Context* context = nullptr;  // null until its first turn
   RaceContext race = nullptr;
   enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kEnded } state = State::kReady;
@@ -86,6 +87,8 @@ class BlockRunner {
   [[noreturn]] void abandon(std::string problem);
   void note(Access access, const void* address, std::size_t bytes, const std::source_location& where);
   bool is_shared(const void* address) const;
+  void fence();
+  void note_atomic(const void* p);
 
  private:
   static void run_threads();  // the loop on each fiber's stack
@@ -122,6 +125,10 @@ class BlockRunner {
   char order_[2] = {};
   unsigned turn_ = 0;
 
+  // What the block did so far that orders it with others.
+  bool fenced_ = false;
+  std::vector<const void*> atomics_;
+
   struct SharedObject {
     const void* site;
     void* memory;
@@ -134,7 +141,8 @@ class BlockRunner {
   RaceContext host_race_ = nullptr;
   std::vector<std::unique_ptr<Context>> stacks_;
   std::vector<Context*> idle_stacks_;
-  std::vector<RaceContext> race_contexts_;
+  std::vector<RaceContext> race_contexts_;  // of two blocks, see prepare()
+  bool second_ = false;                     // whose turn it is
 };
 
 }  // namespace cuda_emulation

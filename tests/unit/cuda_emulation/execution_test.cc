@@ -17,17 +17,23 @@ class Execution : public EmulationTest {};
 #if defined(__SANITIZE_THREAD__)
 #define MISSING_BARRIER DISABLED_ShufflingFindsAMissingBarrier  // would end the program: see the test below
 
-TEST_F(Execution, TheRaceCheckerFindsAMissingBarrier) {
+// What a disabled test says, which has to fail.
+std::string fail_apart(const std::string& test) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  ASSERT_GT(length, 0);
+  if (length <= 0) return "no path";
   const std::string command = "'" + std::string(path, static_cast<std::size_t>(length)) +
-                              "' --gtest_also_run_disabled_tests --gtest_filter='*ShufflingFindsAMissingBarrier' 2>&1";
+                              "' --gtest_also_run_disabled_tests --gtest_filter='*DISABLED_" + test + "' 2>&1";
   FILE* program = popen(command.c_str(), "r");
-  ASSERT_NE(program, nullptr);
+  if (program == nullptr) return "no program";
   std::string said;
   for (int c; (c = std::fgetc(program)) != EOF;) said += static_cast<char>(c);
   EXPECT_NE(pclose(program), 0);
+  return said;
+}
+
+TEST_F(Execution, TheRaceCheckerFindsAMissingBarrier) {
+  const std::string said = fail_apart("ShufflingFindsAMissingBarrier");
   EXPECT_NE(said.find("data race"), std::string::npos) << said;
   EXPECT_NE(said.find("spread_first<false>"), std::string::npos) << said;
   EXPECT_EQ(said.find("spread_first<true>"), std::string::npos) << said;
@@ -66,6 +72,44 @@ TEST_F(Execution, BlocksAreSummedInEveryOrder) {
     }
   }
 }
+
+void add_up_blocks(void (*kernel)(const float*, float*, unsigned*, float*)) {
+  constexpr int kBlocks = 9;
+  std::vector<float> in(kBlocks);
+  std::iota(in.begin(), in.end(), 1.0f);
+  const DeviceArray<float> on(in), parts(kBlocks), total(1);
+  const DeviceArray<unsigned> counter(std::vector<unsigned>{0});
+  ASSERT_EQ(launch(kBlocks, 1, kernel, on.get(), parts.get(), counter.get(), total.get()), cudaSuccess);
+  EXPECT_EQ(total.values(), std::vector<float>{45.0f});
+  EXPECT_EQ(counter.values(), std::vector<unsigned>{0});
+}
+
+TEST_F(Execution, TheLastBlockAddsUp) {
+  for (const int threads : {0, 1}) {
+    use({.threads = threads});
+    add_up_blocks(sum_over_blocks<true, true>);
+  }
+}
+
+#if defined(__SANITIZE_THREAD__)
+// One host thread runs all blocks, and each has its thread 0: they aren't one thread to the race checker.
+TEST_F(Execution, DISABLED_BlocksAddUpWithoutTheFirstFence) {
+  use({.threads = 1});
+  add_up_blocks(sum_over_blocks<false, true>);
+}
+TEST_F(Execution, DISABLED_BlocksAddUpWithoutTheLastFence) {
+  use({.threads = 1});
+  add_up_blocks(sum_over_blocks<true, false>);
+}
+
+TEST_F(Execution, TheRaceCheckerFindsAMissingFence) {
+  for (const char* test : {"BlocksAddUpWithoutTheFirstFence", "BlocksAddUpWithoutTheLastFence"}) {
+    const std::string said = fail_apart(test);
+    EXPECT_NE(said.find("data race"), std::string::npos) << said;
+    EXPECT_NE(said.find("sum_over_blocks<"), std::string::npos) << said;
+  }
+}
+#endif
 
 TEST_F(Execution, DynamicSharedMemoryInTwoDimensions) {
   const dim3 grid(2, 3), block(8, 5);

@@ -32,6 +32,21 @@ __global__ void spread_first(const float* in, float* out) {
 template __global__ void spread_first<true>(const float*, float*);
 template __global__ void spread_first<false>(const float*, float*);
 
+template <bool kBefore, bool kAfter>
+__global__ void sum_over_blocks(const float* in, float* parts, unsigned* counter, float* total) {
+  parts[blockIdx.x] = in[blockIdx.x];
+  if (kBefore) __threadfence();
+  if (atomicAdd(counter, 1u) != gridDim.x - 1) return;
+  if (kAfter) __threadfence();
+  atomicExch(counter, 0u);
+  float sum = 0;
+  for (unsigned i = 0; i < gridDim.x; ++i) sum += parts[i];
+  *total = sum;
+}
+template __global__ void sum_over_blocks<true, true>(const float*, float*, unsigned*, float*);
+template __global__ void sum_over_blocks<false, true>(const float*, float*, unsigned*, float*);
+template __global__ void sum_over_blocks<true, false>(const float*, float*, unsigned*, float*);
+
 __global__ void reverse_blocks(const int* in, int* out) {
   CU_DYN_SHARED(int, tile);
   const unsigned size = blockDim.x * blockDim.y, place = threadIdx.y * blockDim.x + threadIdx.x;

@@ -14,6 +14,11 @@ __global__ void sum_blocks(const float* in, float* out);
 template <bool kBarrier>
 __global__ void spread_first(const float* in, float* out);
 
+/// *total = the sum of `in`, one element a block: the block that ends last adds up what the others have left, with the
+/// fences before and after the count, or without. Blocks of one thread; *counter is 0 before and after.
+template <bool kBefore, bool kAfter>
+__global__ void sum_over_blocks(const float* in, float* parts, unsigned* counter, float* total);
+
 /// The reverse of each block's elements, through dynamic shared memory and a two-dimensional block.
 __global__ void reverse_blocks(const int* in, int* out);
 

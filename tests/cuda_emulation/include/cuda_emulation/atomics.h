@@ -6,9 +6,21 @@
 
 namespace cuda_emulation {
 
+#if defined(__SANITIZE_THREAD__) || defined(CUDA_EMULATION_TSAN)
+/// A fence, and what the race checker, which sees none, is told instead: what comes before a fence and then an atomic
+/// function is ordered before what follows an atomic function on the same address and then a fence. Each of the four
+/// may be another thread's of the block, with a barrier between.
+void fence();
+void note_atomic(const void* p);
+#else
+inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void note_atomic(const void*) {}
+#endif
+
 /// Replaces *p by change(*p); returns what was there.
 template <class T, class Change>
 T atomic_change(T* p, Change change) {
+  note_atomic(p);
   T before, after;
   __atomic_load(p, &before, __ATOMIC_RELAXED);
   do {

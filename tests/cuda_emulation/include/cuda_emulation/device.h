@@ -62,11 +62,7 @@ inline int __syncthreads_count(int predicate) { return cuda_emulation::sync_bloc
 inline int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }
 inline int __syncthreads_and(int predicate) { return __syncthreads_count(predicate == 0) == 0; }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { cuda_emulation::sync_warp(mask, nullptr, nullptr); }
-/// A change of one word that all fences share, since ThreadSanitizer doesn't see fences.
-inline void __threadfence() {
-  static unsigned word;
-  __atomic_fetch_add(&word, 1u, __ATOMIC_SEQ_CST);
-}
+inline void __threadfence() { cuda_emulation::fence(); }
 inline void __threadfence_block() { __threadfence(); }
 inline void __threadfence_system() { __threadfence(); }
 inline void __trap() { cuda_emulation::trap("__trap"); }
