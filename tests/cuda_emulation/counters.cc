@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "tests/cuda_emulation/runtime.h"
+#include "tests/cuda_emulation/stack.h"
 
 namespace cuda_emulation {
 
@@ -21,7 +22,10 @@ struct Book {
   std::map<std::string, SiteTotals> kernels;
 };
 Book& book() {
-  static auto* all = new Book;
+  static Book* all = [] {
+    const Unchecked unchecked;  // as in state()
+    return new Book;
+  }();
   return *all;
 }
 

@@ -1,5 +1,6 @@
 // Copies and fills. Which pointers belong to a device is known, so a wrong direction is refused as the driver does.
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda_emulation/runtime.h"
@@ -51,7 +52,8 @@ cudaError_t copy(const Call& call, void* to, const void* from, std::size_t bytes
     // Memory that isn't pinned has been read when the call returns.
     const auto* first = static_cast<const unsigned char*>(from);
     auto staged = std::make_shared<std::vector<unsigned char>>(first, first + bytes);
-    return enqueue(stream, [=] { move_bytes(to, staged->data(), bytes, checked); });
+    // The operation alone owns them, or the last of two owners would free them by a count, which no race checker sees.
+    return enqueue(stream, [=, staged = std::move(staged)] { move_bytes(to, staged->data(), bytes, checked); });
   }
   const cudaError_t status = enqueue(stream, [=] { move_bytes(to, from, bytes, checked); });
   if (status == cudaSuccess && target == Side::kPageable && !captured) {  // and has been written

@@ -59,7 +59,11 @@ void BlockRunner::complete(Warp& warp, std::size_t place) {
   const WarpBarrier& barrier = warp.barriers[place];
   ++warp.turns[std::countr_zero(barrier.mask)];
   if (barrier.order != nullptr) acquire(barrier.order);
-  if (barrier.exchange != nullptr) barrier.exchange(barrier.arguments, barrier.present);
+  if (barrier.exchange != nullptr) {
+    // One lane's hands on the stacks of all, visible where the compiler makes memset or memcpy of a loop.
+    const Unchecked unchecked;
+    barrier.exchange(barrier.arguments, barrier.present);
+  }
   if (barrier.order != nullptr) release(barrier.order);
   Thread* lanes = threads_.data() + static_cast<std::size_t>(running_->number / 32) * 32;
   for (unsigned present = barrier.present; present != 0; present &= present - 1) {
