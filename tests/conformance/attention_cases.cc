@@ -176,6 +176,9 @@ class Adder {
     spec.sequences = {{130, 131}, {255, 256}, {256, 257}, {0, 130}, {100, 133}};
     spec.decodes = 3;
     add("long", spec);
+    // Few rows over many keys, which a device may deal out among its cores and put together again.
+    spec.sequences = {{255, 256}, {256, 257}, {640, 641}, {520, 523}};
+    add("few_long", spec);
     spec.sequences = {{40, 43}, {0, 2}, {17, 18}, {30, 34}};  // a few tokens each, as speculation has them
     spec.decodes = 3;
     add("several_tokens", spec);
