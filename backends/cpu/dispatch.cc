@@ -3,16 +3,6 @@
 #include "backends/cpu/ops.h"
 
 namespace backplane::cpu {
-namespace {
-
-// "LINEAR layers.3.q: why", so that a reason can be read by itself.
-std::string titled(std::uint32_t code, const char* name, const char* reason) {
-  std::string title = plugin::op_name(code);
-  if (name != nullptr) title += std::string(" ") + name;
-  return title + ": " + reason;
-}
-
-}  // namespace
 
 void answer_query(bp_type real, const bp_op_query& query, bp_support& support) try {
   Check planned(query.code, real, false);
@@ -32,7 +22,7 @@ void answer_query(bp_type real, const bp_op_query& query, bp_support& support) t
   support.activation_type = planned.must_cast ? real : bp_type{BP_TYPE_NONE};
   support.accumulator_type = real;
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
+  throw plugin::titled(failure, query.code, query.name);
 }
 
 void run_op(bp_type real, const bp_op& op) try {
@@ -47,7 +37,7 @@ void run_op(bp_type real, const bp_op& op) try {
     }
   });
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(op.code, op.name, failure.what()));
+  throw plugin::titled(failure, op.code, op.name);
 }
 
 }  // namespace backplane::cpu

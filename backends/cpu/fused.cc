@@ -13,7 +13,26 @@ void run_part(std::uint32_t code, const Workspace& workspace, const Args& args) 
   run<Real>(Call{code, workspace}, args);
 }
 
+// What an op with a norm of its x reads.
+template <class Real>
+void make_x(const Workspace& workspace, const bp_norm_args* x_norm, const bp_tensor& x) {
+  if (x_norm != nullptr) run_part<Real>(BP_OP_NORM, workspace, plugin::x_norm_of(x_norm, x));
+}
+
 }  // namespace
+
+// LINEAR_ACT
+
+template <class Real>
+void run_linear_act(const Call& call, const bp_linear_args& args) {
+  make_x<Real>(call.workspace, args.x_norm, args.x);
+  run_part<Real>(BP_OP_LINEAR, call.workspace, args);
+  if (args.kind == 0) return;
+  bp_activation_args act{};
+  act.x = act.out = args.out;
+  act.kind = args.kind;
+  run_part<Real>(BP_OP_ACT, call.workspace, act);
+}
 
 // ADD_NORM
 
@@ -57,6 +76,7 @@ std::uint64_t workspace_bytes(const Check& check, const bp_qkv_args& args) {
 template <class Real>
 void run(const Call& call, const bp_qkv_args& args) {
   const bp_kv_write_args write = plugin::part_of(args.write, "the write to the cache");
+  make_x<Real>(call.workspace, args.x_norm, args.x);
   project<Real>(call.workspace, args.x, args.q_weight, args.q_bias, args.q);
   project<Real>(call.workspace, args.x, args.k_weight, args.k_bias, write.k);
   project<Real>(call.workspace, args.x, args.v_weight, args.v_bias, write.v);
@@ -79,6 +99,7 @@ std::uint64_t workspace_bytes(const Check& check, const bp_gateup_args& args) {
 template <class Real>
 void run(const Call& call, const bp_gateup_args& args) {
   const bp_glu_args glu = plugin::glu_of(args);
+  make_x<Real>(call.workspace, args.x_norm, args.x);
   run_part<Real>(BP_OP_LINEAR, call.workspace, plugin::linear_args(args.x, args.gate_weight, args.gate_bias, glu.gate));
   run_part<Real>(BP_OP_LINEAR, call.workspace, plugin::linear_args(args.x, args.up_weight, args.up_bias, glu.up));
   run_part<Real>(BP_OP_GLU, call.workspace, glu);
@@ -153,6 +174,8 @@ void run(const Call& call, const bp_head_argmax_args& args) {
   }
 }
 
+template void run_linear_act<float>(const Call&, const bp_linear_args&);
+template void run_linear_act<double>(const Call&, const bp_linear_args&);
 template void run<float>(const Call&, const bp_add_norm_args&);
 template void run<double>(const Call&, const bp_add_norm_args&);
 template void run<float>(const Call&, const bp_qkv_args&);

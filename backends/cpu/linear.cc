@@ -78,6 +78,7 @@ void multiply(Workspace workspace, const bp_linear_args& args) {
 
 template <class Real>
 void run(const Call& call, const bp_linear_args& args) {
+  if (call.code == BP_OP_LINEAR_ACT) return run_linear_act<Real>(call, args);
   Workspace workspace = call.workspace;
   if (call.code != BP_OP_LINEAR_ADD) return multiply<Real>(workspace, args);
 

@@ -23,6 +23,10 @@ struct Call {
 // FILL, which shares its arguments with SCALE and SOFTCAP.
 void fill(const bp_scalar_args& args);
 
+// LINEAR_ACT, which shares its arguments with LINEAR and LINEAR_ADD.
+template <class Real>
+void run_linear_act(const Call&, const bp_linear_args&);
+
 template <class Args>
 std::uint64_t workspace_bytes(const Check&, const Args&) {
   return 0;

@@ -7,13 +7,6 @@
 namespace backplane::onednn {
 namespace {
 
-// "LINEAR layers.3.q: why", so that a reason can be read by itself.
-std::string titled(std::uint32_t code, const char* name, const char* reason) {
-  std::string title = plugin::op_name(code);
-  if (name != nullptr) title += std::string(" ") + name;
-  return title + ": " + reason;
-}
-
 // Ops with a `run` here.
 template <class Args>
 concept Runs = requires(const Call& call, const Args& args) {
@@ -81,7 +74,7 @@ void answer_query(const Device&, const bp_op_query& query, bp_support& support) 
   support.activation_type = planned.must_cast ? bp_type{BP_TYPE_F32} : bp_type{BP_TYPE_NONE};
   support.accumulator_type = BP_TYPE_F32;
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
+  throw plugin::titled(failure, query.code, query.name);
 }
 
 void run_op(const Device& device, const bp_op& op) try {
@@ -96,7 +89,7 @@ void run_op(const Device& device, const bp_op& op) try {
     }
   });
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(op.code, op.name, failure.what()));
+  throw plugin::titled(failure, op.code, op.name);
 }
 
 }  // namespace backplane::onednn

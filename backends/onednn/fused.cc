@@ -55,6 +55,7 @@ std::uint64_t workspace_bytes(const bp_qkv_args& args) {
 void run(const Call& call, const bp_qkv_args& args) {
   const bp_kv_write_args write = plugin::part_of(args.write, "the write to the cache");
   if (plugin::is_empty(args.q)) return;
+  make_x(call, args.x_norm, args.x);
   plugin::require(heads_follow(args.q) && heads_follow(write.k) && heads_follow(write.v), "gaps between heads");
   Workspace workspace = call.workspace;
   std::optional<Rotation> rotation;
@@ -92,6 +93,7 @@ std::uint64_t workspace_bytes(const bp_gateup_args& args) {
 void run(const Call& call, const bp_gateup_args& args) {
   const bp_glu_args glu = plugin::glu_of(args);
   if (plugin::is_empty(args.out)) return;
+  make_x(call, args.x_norm, args.x);
   const Matrix gate_weight(args.gate_weight, "gate_weight"), up_weight(args.up_weight, "up_weight");
   Product gate{&gate_weight}, up{&up_weight};
   gate.bias = floats_or_null(args.gate_bias, "gate_bias");

@@ -1,4 +1,4 @@
-// EMBED, LINEAR, LINEAR_ADD and HEAD_ARGMAX.
+// EMBED, LINEAR, LINEAR_ADD, LINEAR_ACT and HEAD_ARGMAX.
 #include <string>
 
 #include "backends/onednn/product.h"
@@ -29,6 +29,7 @@ void run(const Call& call, const bp_linear_args& args) {
   Product product{&weight};
   product.bias = floats_or_null(args.bias, "bias");
   if (plugin::is_empty(args.out)) return;
+  if (call.code == BP_OP_LINEAR_ACT) make_x(call, args.x_norm, args.x);
   product.out = out.data();
   product.out_stride = args.out.stride[0] / static_cast<std::int64_t>(sizeof(float));
   if (call.code == BP_OP_LINEAR_ADD) {
@@ -40,6 +41,11 @@ void run(const Call& call, const bp_linear_args& args) {
   Workspace workspace = call.workspace;
   Activations x(call.device, args.x, workspace, is_head(args.weight) ? 2 : 1);
   multiply(call.device, workspace, x, {&product, 1});
+  if (call.code != BP_OP_LINEAR_ACT || args.kind == 0) return;
+  bp_activation_args act{};
+  act.x = act.out = args.out;
+  act.kind = args.kind;
+  run(call, act);
 }
 
 std::uint64_t workspace_bytes(const bp_head_argmax_args& args) {

@@ -64,6 +64,11 @@ void run(const Call&, const bp_qkv_args&);
 void run(const Call&, const bp_gateup_args&);
 void run(const Call&, const bp_head_argmax_args&);
 
+// Makes the x of an op whose x_norm is there.
+inline void make_x(const Call& call, const bp_norm_args* x_norm, const bp_tensor& x) {
+  if (x_norm != nullptr) run(call, plugin::x_norm_of(x_norm, x));
+}
+
 // Puts keys and values into the cache of one layer.
 class CacheWriter {
  public:

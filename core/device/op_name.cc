@@ -53,6 +53,8 @@ std::string_view op_name(std::uint32_t code) {
       return "GATEUP_GLU";
     case BP_OP_LINEAR_ADD:
       return "LINEAR_ADD";
+    case BP_OP_LINEAR_ACT:
+      return "LINEAR_ACT";
     case BP_OP_HEAD_ARGMAX:
       return "HEAD_ARGMAX";
     default:

@@ -413,10 +413,11 @@ enum {
   BP_OP_ADVANCE = 20,     /* bp_advance_args */
   /* Fused ops: the core runs their parts where a plugin lacks them. The result is that of the parts, rounding apart. */
   BP_OP_ADD_NORM = 64,       /* bp_add_norm_args: ADD, NORM */
-  BP_OP_QKV_ROPE_WRITE = 65, /* bp_qkv_args: three LINEAR, two NORM, ROPE, KV_WRITE */
-  BP_OP_GATEUP_GLU = 66,     /* bp_gateup_args: two LINEAR, GLU */
+  BP_OP_QKV_ROPE_WRITE = 65, /* bp_qkv_args: NORM, three LINEAR, two NORM, ROPE, KV_WRITE */
+  BP_OP_GATEUP_GLU = 66,     /* bp_gateup_args: NORM, two LINEAR, GLU */
   BP_OP_LINEAR_ADD = 67,     /* bp_linear_args with residual: LINEAR, ADD */
-  BP_OP_HEAD_ARGMAX = 68     /* bp_head_argmax_args: LINEAR, TOPK with k = 1 */
+  BP_OP_HEAD_ARGMAX = 68,    /* bp_head_argmax_args: LINEAR, TOPK with k = 1 */
+  BP_OP_LINEAR_ACT = 69      /* bp_linear_args with x_norm, kind: NORM, LINEAR, ACT */
 };
 
 /* Attributes that change a result: what an op's arguments use must be in bp_support.features. No two of them share
@@ -425,7 +426,7 @@ enum {
 enum {
   BP_FEATURE_STRIDED = 1 << 0, /* any op: a tensor with gaps between its rows (quantized: between its blocks' rows) */
   BP_FEATURE_BIAS = 1 << 1,    /* NORM, LINEAR and all that contain them */
-  /* NORM and ADD_NORM */
+  /* NORM and all that contain it */
   BP_FEATURE_NORM_LAYER = 1 << 8,
   BP_FEATURE_NORM_NO_WEIGHT = 1 << 9,
   BP_FEATURE_NORM_UNIT_OFFSET = 1 << 10,
@@ -443,13 +444,14 @@ enum {
   /* ADD, MUL, ADD_NORM, LINEAR_ADD */
   BP_FEATURE_BROADCAST = 1 << 22, /* b has one row */
   BP_FEATURE_ALPHA = 1 << 23,     /* alpha is not 1 */
-  /* ACT, GLU, GATEUP_GLU: the kind in use */
+  /* ACT, GLU, GATEUP_GLU, LINEAR_ACT: the kind in use */
   BP_FEATURE_GELU_ERF = 1 << 24,
   BP_FEATURE_GELU_TANH = 1 << 25,
   BP_FEATURE_SILU = 1 << 26,
   BP_FEATURE_RELU = 1 << 27,
   /* LINEAR, EMBED and all that contain them: a weight whose rows are not contiguous (stored transposed) */
-  BP_FEATURE_TRANSPOSED = 1 << 28
+  BP_FEATURE_TRANSPOSED = 1 << 28,
+  BP_FEATURE_X_NORM = 1 << 29 /* QKV_ROPE_WRITE, GATEUP_GLU, LINEAR_ACT: x_norm is there */
 };
 
 struct bp_op {
@@ -490,15 +492,22 @@ typedef struct bp_norm_args {
   uint32_t reserved;
 } bp_norm_args;
 
-/* out = x W^T + bias. For LINEAR_ADD: out = residual + alpha * (x W^T + bias), in place when out is residual. */
+/* LINEAR: out = x W^T + bias. LINEAR_ADD: out = residual + alpha * (x W^T + bias), in place when out is residual.
+ * LINEAR_ACT: out = f(x W^T + bias), f as ACT defines it.
+ *
+ * x_norm, here and in bp_qkv_args and bp_gateup_args: x is its out, the norm of x_norm->x, which the op makes itself. x
+ * then is scratch, always there, that it may use or leave alone; it shares no memory with x_norm->x. */
 typedef struct bp_linear_args {
   uint64_t size;
-  bp_tensor x;        /* [T,C] */
-  bp_matrix weight;   /* [N,C] */
-  bp_tensor bias;     /* [N] or absent */
-  bp_tensor out;      /* [T,N] */
-  bp_tensor residual; /* [T,N], LINEAR_ADD only */
-  double alpha;       /* LINEAR_ADD only */
+  bp_tensor x;                /* [T,C] */
+  bp_matrix weight;           /* [N,C] */
+  bp_tensor bias;             /* [N] or absent */
+  bp_tensor out;              /* [T,N] */
+  bp_tensor residual;         /* [T,N], LINEAR_ADD only */
+  double alpha;               /* LINEAR_ADD only */
+  const bp_norm_args* x_norm; /* or NULL; LINEAR_ACT only */
+  uint32_t kind;              /* BP_ACT_*, or 0: f(x) = x; LINEAR_ACT only */
+  uint32_t reserved;
 } bp_linear_args;
 
 /* Rotary position embedding, in place. For token t, r = row[t], each head and each pair i < n_dims / 2:
@@ -675,7 +684,8 @@ typedef struct bp_qkv_args {
   const bp_rope_args* rope;   /* or NULL; its x is q below; k is rotated alike */
   /* Its k and v are scratch, always there, that the op may use or leave alone. */
   const bp_kv_write_args* write;
-  bp_tensor q; /* [T,Hq,D], out */
+  bp_tensor q;                /* [T,Hq,D], out */
+  const bp_norm_args* x_norm; /* or NULL, see bp_linear_args */
 } bp_qkv_args;
 
 /* out = f(x Wg^T + bg) * (x Wu^T + bu). */
@@ -684,8 +694,9 @@ typedef struct bp_gateup_args {
   bp_tensor x; /* [T,C] */
   bp_matrix gate_weight, up_weight;
   bp_tensor gate_bias, up_bias;
-  bp_tensor out;          /* [T,F] */
-  const bp_glu_args* glu; /* its gate (the same as out) and up are scratch, always there, to use or leave alone */
+  bp_tensor out;              /* [T,F] */
+  const bp_glu_args* glu;     /* its gate (the same as out) and up are scratch, always there, to use or leave alone */
+  const bp_norm_args* x_norm; /* or NULL, see bp_linear_args */
 } bp_gateup_args;
 
 /* The largest of x W^T + bias in each row, as TOPK chooses, but its value is NaN where any in the row is. */

@@ -29,7 +29,9 @@ inline void check_cache(Check& check, bp_kv kv, const bp_step* step, const bp_te
     }
   }
   if (step == nullptr && !check.running) return;
-  const bp_step own = step_of(step);
+  require(step != nullptr, "there is no step");
+  const Whole<bp_step> whole(step);
+  const bp_step& own = *whole;
   if (!own_cache && (own.page_size != 0 || check.running)) {
     if (own.page_size == 0 || own.page_size != k_pages.shape[1]) {
       check.invalid("pages hold " + std::to_string(k_pages.shape[1]) + " tokens, in the step " +

@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -85,6 +86,23 @@ Struct read_struct(const Struct* object) noexcept {
   copy.size = sizeof(Struct);
   return copy;
 }
+
+// The same without a copy where the other side knows all members, which is the rule: for what every call looks at.
+// `object` must outlive it.
+template <class Struct>
+class Whole {
+ public:
+  explicit Whole(const Struct* object)
+      : at_(object->size == sizeof(Struct) ? object : &copy_.emplace(read_struct(object))) {}
+  Whole(const Whole&) = delete;
+  Whole& operator=(const Whole&) = delete;
+  const Struct& operator*() const noexcept { return *at_; }
+  const Struct* operator->() const noexcept { return at_; }
+
+ private:
+  std::optional<Struct> copy_;
+  const Struct* at_;
+};
 
 // Writes what both sides know of a struct that the core allocated and this plugin fills; its `size` stays.
 template <class Struct>

@@ -67,10 +67,25 @@ class Check {
 
  private:
   void activation_type(const bp_tensor& tensor, const char* name);
+  void match(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const;
+  [[gnu::cold]] void look_closely(const bp_tensor& tensor, const char* name) const;
 };
 
+// Every tensor of every op goes through here, and most are plain and have sizes whose product can't be too large.
 inline void Check::well_formed(const bp_tensor& tensor, const char* name) const {
-  const auto label = [name] { return std::string(name); };  // for messages only: this is looked at with every op
+  const TypeInfo& info = type_info(tensor.type);
+  if (info.block_elements == 0 || tensor.rank < 1 || tensor.rank > 4) return look_closely(tensor, name);
+  std::uint64_t elements = 1;
+  for (std::uint32_t i = 0; i < tensor.rank; ++i) {
+    const auto size = static_cast<std::uint64_t>(tensor.shape[i]);  // a negative one is huge
+    if (((elements | size) >> 30) != 0) return look_closely(tensor, name);
+    elements *= size;
+  }
+  if (info.block_elements > 1) look_closely(tensor, name);
+}
+
+inline void Check::look_closely(const bp_tensor& tensor, const char* name) const {
+  const auto label = [name] { return std::string(name); };
   if (is_absent(tensor)) invalid(label() + " is absent");
   const TypeInfo info = type_info(tensor.type);
   if (info.block_elements == 0) refuse(label() + " has the unknown " + check_text::type_name(tensor.type));
@@ -85,6 +100,10 @@ inline void Check::well_formed(const bp_tensor& tensor, const char* name) const 
 
 inline void Check::shape(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const {
   well_formed(tensor, name);
+  match(tensor, name, shape);
+}
+
+inline void Check::match(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const {
   bool equal = tensor.rank == shape.size();
   for (std::uint32_t i = 0; equal && i < tensor.rank; ++i) {
     const std::int64_t wanted = shape.begin()[i];
@@ -149,7 +168,7 @@ inline void Check::matrix(const bp_matrix& matrix, const char* name, std::int64_
   if (!is_float(tensor.type) && !is_quantized(tensor.type)) {
     refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of weights here");
   }
-  shape(tensor, name, {rows, columns});
+  match(tensor, name, {rows, columns});
 }
 
 inline void Check::pages(const bp_tensor& tensor, const char* name, std::int64_t heads, std::int64_t dim) const {
@@ -157,7 +176,7 @@ inline void Check::pages(const bp_tensor& tensor, const char* name, std::int64_t
   if (!is_float(tensor.type) && tensor.type != BP_TYPE_F8_E4M3 && tensor.type != BP_TYPE_Q8_0) {
     refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of a KV cache here");
   }
-  shape(tensor, name, {kAny, kAny, heads, dim});
+  match(tensor, name, {kAny, kAny, heads, dim});
 }
 
 }  // namespace backplane::plugin

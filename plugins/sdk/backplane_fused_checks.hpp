@@ -9,20 +9,6 @@
 
 namespace backplane::plugin {
 
-// Checks a part as the op that it is.
-template <class Args>
-void check_part(Check& whole, std::uint32_t code, const Args& args) {
-  Check part(code, whole.real, whole.running, whole.owns_cache);
-  check(part, args);
-  whole.must_cast |= part.must_cast;
-}
-
-template <class Args>
-Args part_of(const Args* args, const char* name) {
-  if (args == nullptr) throw Failure(BP_INVALID, std::string("the arguments of ") + name + " are missing");
-  return read_struct(args);
-}
-
 inline bp_linear_args linear_args(const bp_tensor& x, const bp_matrix& weight, const bp_tensor& bias,
                                   const bp_tensor& out) {
   bp_linear_args args{};
@@ -50,7 +36,8 @@ inline bp_norm_args norm_of(const bp_add_norm_args& args) {
 
 inline void check(Check& check, const bp_add_norm_args& args) {
   check_part(check, BP_OP_ADD, add_of(args));
-  check_part(check, BP_OP_NORM, norm_of(args));
+  const Whole<bp_norm_args> norm = whole_part(args.norm, "the norm");
+  check_norm(check, *norm, args.sum, norm->out);
 }
 
 // A matrix of heads as LINEAR sees it: [T,h,D] becomes [T,h*D], whose type and shape are all that a check looks at.
@@ -66,8 +53,12 @@ inline bp_tensor flat_heads(const bp_tensor& heads) {
 
 inline void check_projection(Check& check, const bp_tensor& x, const bp_matrix& weight, const bp_tensor& bias,
                              const bp_tensor& heads, const char* name) {
-  check.activation(heads, name, {Check::kAny, Check::kAny, Check::kAny});
-  check_part(check, BP_OP_LINEAR, linear_args(x, weight, bias, flat_heads(heads)));
+  check.activation(heads, name, {x.shape[0], Check::kAny, Check::kAny});
+  const std::int64_t outputs = check_product(check, x, weight, bias);
+  if (heads.shape[1] * heads.shape[2] != outputs) {
+    check.invalid(std::string(name) + " has " + std::to_string(heads.shape[1]) + " heads of " +
+                  std::to_string(heads.shape[2]) + " for a matrix of " + std::to_string(outputs) + " rows");
+  }
 }
 
 inline bp_norm_args head_norm(const bp_norm_args* given, const bp_tensor& heads) {
@@ -83,17 +74,19 @@ inline bp_rope_args rope_of(const bp_qkv_args& args, const bp_tensor& heads) {
 }
 
 inline void check(Check& check, const bp_qkv_args& args) {
-  const bp_kv_write_args write = part_of(args.write, "the write to the cache");
+  const Whole<bp_kv_write_args> write = whole_part(args.write, "the write to the cache");
+  check_x(check, args.x, args.x_norm);
   check_projection(check, args.x, args.q_weight, args.q_bias, args.q, "q");
-  check_projection(check, args.x, args.k_weight, args.k_bias, write.k, "k");
-  check_projection(check, args.x, args.v_weight, args.v_bias, write.v, "v");
-  if (args.q_norm != nullptr) check_part(check, BP_OP_NORM, head_norm(args.q_norm, args.q));
-  if (args.k_norm != nullptr) check_part(check, BP_OP_NORM, head_norm(args.k_norm, write.k));
+  check_projection(check, args.x, args.k_weight, args.k_bias, write->k, "k");
+  check_projection(check, args.x, args.v_weight, args.v_bias, write->v, "v");
+  if (args.q_norm != nullptr) check_norm(check, *Whole<bp_norm_args>(args.q_norm), args.q, args.q);
+  if (args.k_norm != nullptr) check_norm(check, *Whole<bp_norm_args>(args.k_norm), write->k, write->k);
   if (args.rope != nullptr) {
-    check_part(check, BP_OP_ROPE, rope_of(args, args.q));
-    check_part(check, BP_OP_ROPE, rope_of(args, write.k));
+    const Whole<bp_rope_args> rope(args.rope);
+    check_rope(check, *rope, args.q);
+    check_rope(check, *rope, write->k);
   }
-  check_part(check, BP_OP_KV_WRITE, write);
+  check_part(check, BP_OP_KV_WRITE, *write);
 }
 
 inline bp_glu_args glu_of(const bp_gateup_args& args) {
@@ -103,10 +96,12 @@ inline bp_glu_args glu_of(const bp_gateup_args& args) {
 }
 
 inline void check(Check& check, const bp_gateup_args& args) {
-  const bp_glu_args glu = glu_of(args);
-  check_part(check, BP_OP_LINEAR, linear_args(args.x, args.gate_weight, args.gate_bias, glu.gate));
-  check_part(check, BP_OP_LINEAR, linear_args(args.x, args.up_weight, args.up_bias, glu.up));
-  check_part(check, BP_OP_GLU, glu);
+  const Whole<bp_glu_args> glu = whole_part(args.glu, "the gating");
+  check_x(check, args.x, args.x_norm);
+  const std::int64_t tokens = args.x.shape[0];
+  check.activation(glu->gate, "gate", {tokens, check_product(check, args.x, args.gate_weight, args.gate_bias)});
+  check.activation(glu->up, "up", {tokens, check_product(check, args.x, args.up_weight, args.up_bias)});
+  check_glu(check, *glu, args.out);
 }
 
 inline void check(Check& check, const bp_head_argmax_args& args) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "backplane_call.hpp"
@@ -61,9 +62,18 @@ constexpr const char* op_name(std::uint32_t code) noexcept {
       return "LINEAR_ADD";
     case BP_OP_HEAD_ARGMAX:
       return "HEAD_ARGMAX";
+    case BP_OP_LINEAR_ACT:
+      return "LINEAR_ACT";
     default:
       return "op";
   }
+}
+
+// A failure that says of which op it is, "LINEAR layers.3.q: why", so that it can be read by itself.
+inline Failure titled(const Failure& failure, std::uint32_t code, const char* name) {
+  std::string title = op_name(code);
+  if (name != nullptr) title += std::string(" ") + name;
+  return Failure(failure.status(), title + ": " + failure.what());
 }
 
 // Copies of an op's arguments, complete even where the core is older and its struct shorter:
@@ -92,7 +102,10 @@ template <class Visitor>
 decltype(auto) visit_args(std::uint32_t code, const void* args, Visitor&& visitor) {
   require(args != nullptr, "an op without arguments");
   const auto call = [&]<class Args>(std::type_identity<Args>) -> decltype(auto) {
-    return std::forward<Visitor>(visitor)(read_struct(static_cast<const Args*>(args)));
+    const auto* given = static_cast<const Args*>(args);
+    if (given->size == sizeof(Args)) return std::forward<Visitor>(visitor)(*given);
+    const Args whole = read_struct(given);
+    return std::forward<Visitor>(visitor)(whole);
   };
   switch (code) {
     case BP_OP_EMBED:
@@ -101,6 +114,7 @@ decltype(auto) visit_args(std::uint32_t code, const void* args, Visitor&& visito
       return call(std::type_identity<bp_norm_args>{});
     case BP_OP_LINEAR:
     case BP_OP_LINEAR_ADD:
+    case BP_OP_LINEAR_ACT:
       return call(std::type_identity<bp_linear_args>{});
     case BP_OP_ROPE:
       return call(std::type_identity<bp_rope_args>{});
@@ -187,11 +201,13 @@ constexpr std::uint64_t of(std::uint32_t code) noexcept {
       return BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA;
     case BP_OP_ADD_NORM:
       return kNorm | BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA;
+    case BP_OP_LINEAR_ACT:
+      return kLinear | kNorm | kActivations | BP_FEATURE_X_NORM;
     case BP_OP_QKV_ROPE_WRITE:
-      return kLinear | kNorm | kRope | BP_FEATURE_QK_NORM | BP_FEATURE_NO_ROPE | BP_FEATURE_KV_CANONICAL |
-             BP_FEATURE_ATTN_VALUE_DIM;
+      return kLinear | kNorm | kRope | BP_FEATURE_X_NORM | BP_FEATURE_QK_NORM | BP_FEATURE_NO_ROPE |
+             BP_FEATURE_KV_CANONICAL | BP_FEATURE_ATTN_VALUE_DIM;
     case BP_OP_GATEUP_GLU:
-      return kLinear | kActivations;
+      return kLinear | kNorm | kActivations | BP_FEATURE_X_NORM;
     default:
       return 0;
   }

@@ -1,6 +1,7 @@
 // Types, type sets and tensor arithmetic that can't overflow. SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -18,7 +19,9 @@ struct TypeInfo {
   std::uint32_t block_bytes;
 };
 
-constexpr TypeInfo type_info(bp_type type) noexcept {
+namespace types {
+
+constexpr TypeInfo describe(bp_type type) noexcept {
   switch (type) {
     case BP_TYPE_F64:
       return {"F64", 1, 8};
@@ -81,6 +84,20 @@ constexpr TypeInfo type_info(bp_type type) noexcept {
   }
 }
 
+constexpr bp_type kEnd = 64;  // above all that `describe` knows
+constexpr std::array<TypeInfo, kEnd> kAll = [] {
+  std::array<TypeInfo, kEnd> all{};
+  for (bp_type type = 0; type < kEnd; ++type) all[type] = describe(type);
+  return all;
+}();
+
+}  // namespace types
+
+// By a table, because every tensor of every op asks.
+constexpr const TypeInfo& type_info(bp_type type) noexcept {
+  return types::kAll[type < types::kEnd ? type : bp_type{BP_TYPE_NONE}];
+}
+
 constexpr bool is_quantized(bp_type type) noexcept { return type_info(type).block_elements > 1; }
 
 // A type of activations.
@@ -104,6 +121,7 @@ constexpr bool has_type(const bp_type_set& set, bp_type type) noexcept {
 using Bytes = std::optional<std::uint64_t>;
 
 constexpr Bytes checked_multiply(std::uint64_t a, std::uint64_t b) noexcept {
+  if (((a | b) >> 32) == 0) return a * b;  // without the division, which every dimension of every tensor would cost
   if (b != 0 && a > std::numeric_limits<std::uint64_t>::max() / b) return std::nullopt;
   return a * b;
 }
@@ -184,11 +202,11 @@ constexpr bool is_contiguous(const bp_tensor& tensor) noexcept {
 constexpr Bytes extent_bytes(const bp_tensor& tensor) noexcept {
   if (!is_well_formed(tensor)) return std::nullopt;
   if (is_empty(tensor)) return 0;
-  const TypeInfo info = type_info(tensor.type);
+  const TypeInfo& info = type_info(tensor.type);
   Bytes extent = info.block_bytes;
   for (std::uint32_t i = 0; i < tensor.rank; ++i) {
     auto count = static_cast<std::uint64_t>(tensor.shape[i]);
-    if (i == tensor.rank - 1) {
+    if (i == tensor.rank - 1 && info.block_elements > 1) {
       if (count % info.block_elements != 0) return std::nullopt;
       count /= info.block_elements;
     }

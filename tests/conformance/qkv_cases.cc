@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "tests/conformance/paged.h"
 #include "tests/conformance/suite.h"
 #include "tests/conformance/weights.h"
+#include "tests/conformance/x_norm.h"
 
 namespace backplane::conformance {
 namespace {
@@ -18,7 +20,7 @@ struct QkvSpec {
   Cache where;
   DType kv_type;
   std::int64_t page_size;
-  bool bias = false, norm = false, rope = true, interleaved = false;
+  bool bias = false, norm = false, rope = true, interleaved = false, x_norm = false;
 };
 
 struct Inputs {
@@ -54,7 +56,8 @@ struct Outputs {
   std::vector<std::byte> k_pages, v_pages;
 };
 
-Outputs run_fused(Trial& trial, Side& side, const QkvSpec& spec, const PagedStep& paged, const Inputs& in) {
+Outputs run_fused(Trial& trial, Side& side, const QkvSpec& spec, const PagedStep& paged, const Inputs& in,
+                  std::optional<XNorm>& x_norm) {
   const std::int64_t tokens = paged.tokens();
   const Form form = side.device().takes_weight_type(spec.type) ? Form::kCanonical : Form::kImported;
   Array ties;
@@ -64,7 +67,7 @@ Outputs run_fused(Trial& trial, Side& side, const QkvSpec& spec, const PagedStep
   args.q_weight = matrix_on(side, in.q, form, BP_USE_LINEAR);
   args.k_weight = matrix_on(side, in.k, form, BP_USE_LINEAR);
   args.v_weight = matrix_on(side, in.v, form, BP_USE_LINEAR);
-  args.x = side.input(trial.input_for(side, in.x, ties));
+  args.x = x_norm ? x_norm->bind(side, args.x_norm) : side.input(trial.input_for(side, in.x, ties));
   if (spec.bias) {
     args.q_bias = side.parameters(in.q_bias);
     args.k_bias = side.parameters(in.k_bias);
@@ -104,7 +107,7 @@ Outputs run_fused(Trial& trial, Side& side, const QkvSpec& spec, const PagedStep
                                  (spec.norm ? std::uint64_t{BP_FEATURE_QK_NORM} : 0) |
                                  (spec.rope ? 0 : std::uint64_t{BP_FEATURE_NO_ROPE}) |
                                  (spec.rope && spec.interleaved ? std::uint64_t{BP_FEATURE_ROPE_INTERLEAVED} : 0);
-  side.run(BP_OP_QKV_ROPE_WRITE, args, features | cache.features());
+  side.run(BP_OP_QKV_ROPE_WRITE, args, features | cache.features() | (x_norm ? x_norm->features() : 0));
   Outputs out;
   out.q = side.read(args.q);
   std::tie(out.k_pages, out.v_pages) = cache.contents();
@@ -112,11 +115,12 @@ Outputs run_fused(Trial& trial, Side& side, const QkvSpec& spec, const PagedStep
 }
 
 // The parts on the oracle's side, in double on the host: only to carry errors through them.
-Array carried_bound(Trial& trial, const QkvSpec& spec, const Inputs& in, const Weight& weight, const Array& bias,
-                    const Array* norm_weight, bool rotate, std::int64_t heads) {
+Array carried_bound(Trial& trial, const QkvSpec& spec, const Inputs& in, const std::optional<XNorm::Result>& normed,
+                    const Weight& weight, const Array& bias, const Array* norm_weight, bool rotate,
+                    std::int64_t heads) {
   const Arithmetic a = trial.arithmetic();
   Array ties;
-  const Array x = trial.input_for(trial.oracle, in.x, ties);
+  const Array x = normed ? normed->y : trial.input_for(trial.oracle, in.x, ties);
   Array y({x.rows(), weight.rows});
   for (std::int64_t t = 0; t < y.rows(); ++t) {
     for (std::int64_t n = 0; n < y.columns(); ++n) {
@@ -125,22 +129,28 @@ Array carried_bound(Trial& trial, const QkvSpec& spec, const Inputs& in, const W
       y.row(t)[n] = sum;
     }
   }
-  Array bound = linear_bound(a, y, {in.x, weight.numbers, spec.bias ? &bias : nullptr, &ties, is_quantized(spec.type)});
+  Array bound = linear_bound(a, y,
+                             {normed ? x : in.x, weight.numbers, spec.bias ? &bias : nullptr, normed ? nullptr : &ties,
+                              is_quantized(spec.type)});
+  if (normed) {
+    const Array carried = linear_of_errors(normed->errors, weight.numbers);
+    for (std::size_t i = 0; i < bound.data.size(); ++i) bound.data[i] += carried.data[i];
+  }
   y.shape = bound.shape = {x.rows(), heads, kDim};
   if (spec.norm && norm_weight) {
     const NormTerms terms{BP_NORM_RMS, 1e-6, 0, norm_weight, nullptr};
-    Array normed(y.shape);
+    Array unit(y.shape);
     for (std::int64_t r = 0; r < y.rows(); ++r) {
       double squares = 0;
       for (std::int64_t i = 0; i < kDim; ++i) squares += y.row(r)[i] * y.row(r)[i];
       for (std::int64_t i = 0; i < kDim; ++i) {
-        normed.row(r)[i] =
+        unit.row(r)[i] =
             y.row(r)[i] / std::sqrt(squares / kDim + 1e-6) * norm_weight->data[static_cast<std::size_t>(i)];
       }
     }
-    const Array own = norm_bound(a, normed, y, terms), carried = norm_of_errors(bound, y, terms);
+    const Array own = norm_bound(a, unit, y, terms), carried = norm_of_errors(bound, y, terms);
     for (std::size_t i = 0; i < own.data.size(); ++i) bound.data[i] = own.data[i] + carried.data[i];
-    y = normed;
+    y = unit;
   }
   if (rotate) {
     const RopeTerms terms{in.pos, in.row, in.inv_freq, in.scale, kDim, spec.interleaved};
@@ -197,13 +207,18 @@ void try_qkv(Trial& trial, const QkvSpec& spec) {
                         .value_dim = kDim};
   const PagedStep paged(trial, cache, {{5, 6}, {spec.page_size, spec.page_size + 1}, {0, 7}}, 2);
   const Inputs in = make_inputs(trial, spec, paged);
-  const auto [actual, expected] = trial.both([&](Side& side) { return run_fused(trial, side, spec, paged, in); });
+  std::optional<XNorm> x_norm;
+  if (spec.x_norm) x_norm.emplace(trial, BP_NORM_LAYER, in.x);
+  const auto [actual, expected] =
+      trial.both([&](Side& side) { return run_fused(trial, side, spec, paged, in, x_norm); });
+  std::optional<XNorm::Result> normed;
+  if (x_norm) normed = x_norm->result();
   trial.compare("q", actual.q, expected.q,
-                carried_bound(trial, spec, in, in.q, in.q_bias, &in.q_norm, spec.rope, kHeads));
+                carried_bound(trial, spec, in, normed, in.q, in.q_bias, &in.q_norm, spec.rope, kHeads));
   compare_pages(trial, "K pages", paged, actual.k_pages, expected.k_pages,
-                carried_bound(trial, spec, in, in.k, in.k_bias, &in.k_norm, spec.rope, kKvHeads));
+                carried_bound(trial, spec, in, normed, in.k, in.k_bias, &in.k_norm, spec.rope, kKvHeads));
   compare_pages(trial, "V pages", paged, actual.v_pages, expected.v_pages,
-                carried_bound(trial, spec, in, in.v, in.v_bias, nullptr, false, kKvHeads));
+                carried_bound(trial, spec, in, normed, in.v, in.v_bias, nullptr, false, kKvHeads));
 }
 
 }  // namespace
@@ -230,6 +245,9 @@ void add_qkv_cases(Suite& suite) {
         spec = plain;
         spec.rope = false;
         add("no_rope", spec);
+        spec = plain;
+        spec.x_norm = true;
+        add("x_norm", spec);
       }
     }
   }

@@ -43,7 +43,10 @@ class Planned {
 
   void strip(bp_embed_args& a) { drop_all(a.ids, a.table, a.out); }
   void strip(bp_norm_args& a) { drop_all(a.x, a.weight, a.bias, a.out); }
-  void strip(bp_linear_args& a) { drop_all(a.x, a.weight, a.bias, a.out, a.residual); }
+  void strip(bp_linear_args& a) {
+    drop_all(a.x, a.weight, a.bias, a.out, a.residual);
+    a.x_norm = stripped(a.x_norm, x_norm_);
+  }
   void strip(bp_rope_args& a) { drop_all(a.x, a.pos, a.row, a.inv_freq, a.scale); }
   void strip(bp_kv_write_args& a) {
     drop_all(a.k, a.v, a.k_pages, a.v_pages);
@@ -72,6 +75,7 @@ class Planned {
   }
   void strip(bp_qkv_args& a) {
     drop_all(a.x, a.q_weight, a.k_weight, a.v_weight, a.q_bias, a.k_bias, a.v_bias, a.q);
+    a.x_norm = stripped(a.x_norm, x_norm_);
     a.q_norm = stripped(a.q_norm, norm_);
     a.k_norm = stripped(a.k_norm, second_norm_);
     a.rope = stripped(a.rope, rope_);
@@ -79,6 +83,7 @@ class Planned {
   }
   void strip(bp_gateup_args& a) {
     drop_all(a.x, a.gate_weight, a.up_weight, a.gate_bias, a.up_bias, a.out);
+    a.x_norm = stripped(a.x_norm, x_norm_);
     a.glu = stripped(a.glu, glu_);
   }
   void strip(bp_head_argmax_args& a) { drop_all(a.x, a.weight, a.bias, a.ids, a.values); }
@@ -92,7 +97,7 @@ class Planned {
 
   Args args_;
   bp_step step_{};
-  bp_norm_args norm_{}, second_norm_{};
+  bp_norm_args norm_{}, second_norm_{}, x_norm_{};
   bp_rope_args rope_{};
   bp_kv_write_args write_{};
   bp_glu_args glu_{};

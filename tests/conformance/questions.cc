@@ -288,6 +288,16 @@ void Maker::fill_fused() {
     a.alpha = 1;
     q.activations = {&a.x, &a.out, &a.residual};
   });
+  const std::uint64_t act_features = BP_FEATURE_RELU | std::uint64_t{BP_FEATURE_X_NORM};
+  add(BP_OP_LINEAR_ACT, &Structs::linear, act_features, [&](Structs& s, bp_linear_args& a, Question& q) {
+    a.x = real({kTokens, kWidth});
+    a.weight = matrix(kOutputs);
+    a.out = real({kTokens, kOutputs});
+    set_norm(s.norm, a.x, parameters(kWidth));
+    a.x_norm = &s.norm;
+    a.kind = BP_ACT_RELU;
+    q.activations = {&a.x, &a.out, &s.norm.x, &s.norm.out};
+  });
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ std::vector<Question> agreed_questions(Trial& trial) {
 void try_op_code(Trial& trial) {
   for (Question& question : agreed_questions(trial)) {
     const std::string op = op_of(question);
-    for (const std::uint32_t code : {0u, 21u, 63u, 69u, 9999u, UINT32_MAX}) {
+    for (const std::uint32_t code : {0u, 21u, 63u, 70u, 9999u, UINT32_MAX}) {
       question.code = code;
       expect_no(ask(trial.subject.device(), question), fmt::format("op code {} with arguments of {}", code, op));
     }
@@ -79,7 +79,7 @@ constexpr std::uint64_t kKnownFeatures =
     BP_FEATURE_NORM_UNIT_OFFSET | BP_FEATURE_ROPE_INTERLEAVED | BP_FEATURE_ROPE_PARTIAL | BP_FEATURE_QK_NORM |
     BP_FEATURE_NO_ROPE | BP_FEATURE_KV_CANONICAL | BP_FEATURE_ATTN_WINDOW | BP_FEATURE_ATTN_SOFTCAP |
     BP_FEATURE_ATTN_SINKS | BP_FEATURE_ATTN_VALUE_DIM | BP_FEATURE_BROADCAST | BP_FEATURE_ALPHA | BP_FEATURE_GELU_ERF |
-    BP_FEATURE_GELU_TANH | BP_FEATURE_SILU | BP_FEATURE_RELU | BP_FEATURE_TRANSPOSED;
+    BP_FEATURE_GELU_TANH | BP_FEATURE_SILU | BP_FEATURE_RELU | BP_FEATURE_TRANSPOSED | BP_FEATURE_X_NORM;
 
 // An attribute of the future: a refusal, or an answer that doesn't claim to honor it.
 void try_feature(Trial& trial) {

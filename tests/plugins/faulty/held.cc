@@ -53,7 +53,7 @@ class HeldStep {
 
 struct HeldBase {
   HeldStep step;
-  bp_norm_args norms[2];
+  bp_norm_args norms[2], x_norm;
   bp_rope_args rope;
   bp_kv_write_args write;
   bp_glu_args glu;
@@ -68,8 +68,13 @@ struct HeldBase {
   void deepen(bp_kv_write_args& a) { a.step = step.hold(a.step); }
   void deepen(bp_attention_args& a) { a.step = step.hold(a.step); }
   void deepen(bp_add_norm_args& a) { a.norm = copy(a.norm, norms[0]); }
-  void deepen(bp_gateup_args& a) { a.glu = copy(a.glu, glu); }
+  void deepen(bp_linear_args& a) { a.x_norm = copy(a.x_norm, x_norm); }
+  void deepen(bp_gateup_args& a) {
+    a.x_norm = copy(a.x_norm, x_norm);
+    a.glu = copy(a.glu, glu);
+  }
   void deepen(bp_qkv_args& a) {
+    a.x_norm = copy(a.x_norm, x_norm);
     a.q_norm = copy(a.q_norm, norms[0]);
     a.k_norm = copy(a.k_norm, norms[1]);
     a.rope = copy(a.rope, rope);

@@ -43,6 +43,10 @@ Values normalized(const Run& run, const bp_norm_args& a, const Values& x) {
   return out;
 }
 
+Values load_x(const Run& run, const bp_tensor& x, const bp_norm_args* x_norm) {
+  return x_norm ? normalized(run, *x_norm, run.load(x_norm->x)) : run.load(x);
+}
+
 void run_op(const Run& run, const bp_norm_args& a) { run.store(a.out, normalized(run, a, run.load(a.x))); }
 
 void rotate(const Run& run, const bp_rope_args& a, std::size_t heads, Values& x) {

@@ -17,7 +17,7 @@ void run_op(const Run& run, const bp_add_norm_args& a) {
 }
 
 void run_op(const Run& run, const bp_qkv_args& a) {
-  const Values x = run.load(a.x);
+  const Values x = load_x(run, a.x, a.x_norm);
   // Where the three are parts of one weight, each begins after the one before it.
   const bool one = a.q_weight.weight && a.q_weight.weight == a.k_weight.weight;
   const auto rows = [](const bp_matrix& matrix) { return static_cast<std::uint64_t>(matrix.tensor.shape[0]); };
@@ -35,7 +35,7 @@ void run_op(const Run& run, const bp_qkv_args& a) {
 }
 
 void run_op(const Run& run, const bp_gateup_args& a) {
-  const Values x = run.load(a.x);
+  const Values x = load_x(run, a.x, a.x_norm);
   Values gate = product(run, x, a.gate_weight, a.gate_bias);
   const Values up = product(run, x, a.up_weight, a.up_bias);
   for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = activate(a.glu->kind, gate[i]) * up[i];

@@ -103,7 +103,12 @@ void run_op(const Run& run, const bp_embed_args& a) {
 }
 
 void run_op(const Run& run, const bp_linear_args& a) {
-  Values out = product(run, by_workspace(run, run.load(a.x)), a.weight, a.bias);
+  const bool activates = run.op.code == BP_OP_LINEAR_ACT;
+  const Values x = activates ? load_x(run, a.x, a.x_norm) : run.load(a.x);
+  Values out = product(run, by_workspace(run, x), a.weight, a.bias);
+  if (activates && a.kind != 0) {
+    for (double& value : out) value = activate(a.kind, value);
+  }
   if (run.op.code == BP_OP_LINEAR_ADD) {
     Values sum = run.load(a.residual);
     add_to(sum, a.alpha, out);

@@ -11,13 +11,16 @@ template <class Args>
 struct Kept {
   Args args;
   bp_step step{};
-  bp_norm_args norm{}, second_norm{};
+  bp_norm_args norm{}, second_norm{}, x_norm{};
   bp_glu_args glu{};
   bp_rope_args rope{};
   bp_kv_write_args write{};
 
   explicit Kept(const Args& given) : args(given) {
     if constexpr (requires { args.step; }) keep_step(args.step);
+    if constexpr (requires { args.x_norm; }) {
+      if (args.x_norm) x_norm = sdk::read_struct(args.x_norm);
+    }
     if constexpr (std::is_same_v<Args, bp_add_norm_args>) norm = sdk::read_struct(args.norm);
     if constexpr (std::is_same_v<Args, bp_gateup_args>) glu = sdk::read_struct(args.glu);
     if constexpr (std::is_same_v<Args, bp_qkv_args>) {
@@ -32,6 +35,9 @@ struct Kept {
   // Only then do the arguments point to this object's copies.
   const Args& link() {
     if constexpr (requires { args.step; }) args.step = &step;
+    if constexpr (requires { args.x_norm; }) {
+      if (args.x_norm) args.x_norm = &x_norm;
+    }
     if constexpr (std::is_same_v<Args, bp_add_norm_args>) args.norm = &norm;
     if constexpr (std::is_same_v<Args, bp_gateup_args>) args.glu = &glu;
     if constexpr (std::is_same_v<Args, bp_qkv_args>) {

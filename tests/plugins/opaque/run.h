@@ -36,6 +36,8 @@ double activate(std::uint32_t kind, double x);
 void add_to(Values& x, double alpha, const Values& other);  // other may be one row for all
 void rotate(const Run& run, const bp_rope_args& a, std::size_t heads, Values& x);
 Values normalized(const Run& run, const bp_norm_args& a, const Values& x);
+// The x of an op that may have a norm of it; what the core calls scratch stays as it is.
+Values load_x(const Run& run, const bp_tensor& x, const bp_norm_args* x_norm);
 void run_op(const Run& run, const bp_norm_args& a);
 void run_op(const Run& run, const bp_rope_args& a);
 void run_op(const Run& run, const bp_activation_args& a);
@@ -49,7 +51,7 @@ void run_op(const Run& run, const bp_unary_args& a);
 Values product(const Run& run, const Values& x, const bp_matrix& matrix, const bp_tensor& bias,
                std::uint64_t first_row = 0);
 void run_op(const Run& run, const bp_embed_args& a);
-void run_op(const Run& run, const bp_linear_args& a);  // LINEAR_ADD too
+void run_op(const Run& run, const bp_linear_args& a);  // LINEAR_ADD and LINEAR_ACT too
 
 // attention.cc
 void write_cache(const bp_kv_write_args& a, const Device& device, const Values& k, const Values& v);

@@ -45,9 +45,11 @@ std::uint64_t features_of(std::uint32_t code) {
       return kBinary | kNorm;
     case BP_OP_QKV_ROPE_WRITE:
       return BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED | kNorm | kRope | BP_FEATURE_QK_NORM | BP_FEATURE_NO_ROPE |
-             kAttention;
+             kAttention | BP_FEATURE_X_NORM;
     case BP_OP_GATEUP_GLU:
-      return kActivations | BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED;
+      return kActivations | BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED | kNorm | BP_FEATURE_X_NORM;
+    case BP_OP_LINEAR_ACT:
+      return kActivations | BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED | kNorm | BP_FEATURE_X_NORM;
     case BP_OP_LINEAR_ADD:
       return BP_FEATURE_BIAS | BP_FEATURE_TRANSPOSED | BP_FEATURE_ALPHA;
     default:
@@ -85,6 +87,9 @@ struct Check {
   const Device& device;
   std::uint32_t code;
 
+  void check_x(const bp_norm_args* x_norm) const {
+    if (x_norm) (*this)(sdk::read_struct(x_norm));
+  }
   void operator()(const bp_embed_args& a) const {
     check_matrix(device, a.table);
     check_floats(a.out);
@@ -96,6 +101,10 @@ struct Check {
   void operator()(const bp_linear_args& a) const {
     check_matrix(device, a.weight);
     check_floats(a.x, a.out);
+    if (code == BP_OP_LINEAR_ACT) {
+      check_x(a.x_norm);
+      if (a.kind != 0) check_activation(a.kind);
+    }
     if (code != BP_OP_LINEAR_ADD) return;
     check_floats(a.residual);
     if (a.x.shape[1] > kMostLinearAddColumns) sdk::refuse("fused only for up to 1024 columns");
@@ -133,6 +142,7 @@ struct Check {
   void operator()(const bp_qkv_args& a) const {
     for (const bp_matrix* matrix : {&a.q_weight, &a.k_weight, &a.v_weight}) check_matrix(device, *matrix);
     check_floats(a.x, a.q);
+    check_x(a.x_norm);
     for (const bp_norm_args* norm : {a.q_norm, a.k_norm}) {
       if (norm) (*this)(sdk::read_struct(norm));
     }
@@ -142,6 +152,7 @@ struct Check {
     check_matrix(device, a.gate_weight);
     check_matrix(device, a.up_weight);
     check_floats(a.x, a.out);
+    check_x(a.x_norm);
     check_activation(sdk::read_struct(a.glu).kind);
     if (a.gate_weight.tensor.type != a.up_weight.tensor.type) sdk::refuse("fused only for weights of one type");
   }
@@ -154,7 +165,7 @@ struct Check {
 
 // LINEAR keeps its inputs in double there.
 std::uint64_t workspace_bytes(const bp_op_query& query) {
-  if (query.code != BP_OP_LINEAR && query.code != BP_OP_LINEAR_ADD) return 0;
+  if (query.code != BP_OP_LINEAR && query.code != BP_OP_LINEAR_ADD && query.code != BP_OP_LINEAR_ACT) return 0;
   const auto args = sdk::largest_of<bp_linear_args>(query);
   return static_cast<std::uint64_t>(args.x.shape[0] * args.x.shape[1]) * sizeof(double);
 }

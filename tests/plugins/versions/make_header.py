@@ -32,6 +32,8 @@ OLDER_ENDS = {
     "bp_op": "name",
     "bp_linear_args": "residual",
     "bp_attention_args": "softcap",
+    "bp_qkv_args": "x_norm",
+    "bp_gateup_args": "x_norm",
     "bp_kv_desc": "flags",
     "bp_kv_table": "native_layout",
     "bp_tables": "kv",
@@ -40,7 +42,8 @@ OLDER_LACKS = {
     "BP_UNAVAILABLE", "BP_TYPE_F8_E4M3", "BP_TYPE_F8_E5M2", "BP_TYPE_IQ4_NL", "BP_TYPE_IQ4_XS", "BP_TYPE_MXFP4",
     "BP_CAP_BATCH_INVARIANT", "BP_SUPPORT_BATCH_INVARIANT", "BP_SUPPORT_FLUSHES_DENORMALS", "BP_MEMORY_IMPORTED",
     "BP_OP_SAMPLE", "BP_OP_ADVANCE", "BP_OP_ADD_NORM", "BP_OP_QKV_ROPE_WRITE", "BP_OP_GATEUP_GLU", "BP_OP_LINEAR_ADD",
-    "BP_OP_HEAD_ARGMAX", "BP_FEATURE_RELU", "BP_FEATURE_TRANSPOSED", "BP_ACT_RELU", "BP_WEIGHT_TRANSPOSED",
+    "BP_OP_HEAD_ARGMAX", "BP_OP_LINEAR_ACT", "BP_FEATURE_RELU", "BP_FEATURE_TRANSPOSED", "BP_FEATURE_X_NORM",
+    "BP_ACT_RELU", "BP_WEIGHT_TRANSPOSED",
 }
 # What the later header adds to an enum, told by one of its values: name and value.
 LATER_VALUES = {

@@ -7,8 +7,8 @@
 namespace backplane::test {
 namespace {
 
-constexpr std::uint32_t kFused[] = {BP_OP_ADD_NORM, BP_OP_QKV_ROPE_WRITE, BP_OP_GATEUP_GLU, BP_OP_LINEAR_ADD,
-                                    BP_OP_HEAD_ARGMAX};
+constexpr std::uint32_t kFused[] = {BP_OP_ADD_NORM,   BP_OP_QKV_ROPE_WRITE, BP_OP_GATEUP_GLU,
+                                    BP_OP_LINEAR_ADD, BP_OP_HEAD_ARGMAX,    BP_OP_LINEAR_ACT};
 
 std::vector<std::uint32_t> single_ops() {
   std::vector<std::uint32_t> codes;

@@ -261,5 +261,27 @@ TEST_P(BadArgumentsTest, FusedOpsWithoutTheirParts) {
   EXPECT_REFUSED(BP_INVALID, BP_OP_HEAD_ARGMAX, bp_head_argmax_args{});
 }
 
+TEST_P(BadArgumentsTest, NormsOfX) {
+  Rig rig(GetParam());
+  bp_norm_args norm{};
+  norm.size = sizeof(norm);
+  norm.kind = BP_NORM_RMS;
+  norm.x = rig.reals({2, 4});
+  bp_linear_args args{};
+  args.x = rig.reals({2, 3});
+  args.weight.tensor = rig.tensor(BP_TYPE_F32, {5, 3}, random_values(15, 1));
+  args.out = rig.reals({2, 5});
+  args.x_norm = &norm;
+  EXPECT_REFUSED(BP_INVALID, BP_OP_LINEAR_ACT, args);  // of other rows
+  norm.x = rig.reals({2, 3});
+  norm.kind = 0;
+  EXPECT_REFUSED(BP_UNSUPPORTED, BP_OP_LINEAR_ACT, args);
+  norm.kind = BP_NORM_RMS;
+  args.kind = 99;
+  EXPECT_REFUSED(BP_UNSUPPORTED, BP_OP_LINEAR_ACT, args);
+  args.kind = BP_ACT_RELU;
+  EXPECT_EQ(rig.run(BP_OP_LINEAR_ACT, args), BP_OK) << rig.reason;
+}
+
 }  // namespace
 }  // namespace backplane::cpu_test

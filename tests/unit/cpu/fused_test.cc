@@ -59,6 +59,36 @@ TEST_P(FusedTest, LinearAddInPlace) {
   EXPECT_EQ(rig.read(args.out), rig.read(add.out));
 }
 
+TEST_P(FusedTest, NormLinearAct) {
+  Rig rig(GetParam());
+  bp_norm_args norm{};
+  norm.size = sizeof(norm);
+  norm.kind = BP_NORM_LAYER;
+  norm.eps = 1e-5;
+  norm.x = rig.reals({5, 24}, random_values(5 * 24, 1));
+  norm.weight = rig.tensor(BP_TYPE_F32, {24}, random_values(24, 2));
+  norm.out = rig.reals({5, 24});
+  bp_linear_args args{};
+  args.x = rig.reals({5, 24});
+  args.weight = matrix(rig.tensor(BP_TYPE_F32, {10, 24}, random_values(240, 3)));
+  args.bias = rig.tensor(BP_TYPE_F32, {10}, random_values(10, 4));
+  args.out = rig.reals({5, 10});
+  args.x_norm = &norm;
+  args.kind = BP_ACT_GELU_ERF;
+  ASSERT_EQ(rig.run(BP_OP_LINEAR_ACT, args), BP_OK) << rig.reason;
+  ASSERT_EQ(rig.run(BP_OP_NORM, norm), BP_OK) << rig.reason;
+  bp_linear_args linear = args;
+  linear.x = norm.out;
+  linear.x_norm = nullptr;
+  linear.out = rig.reals({5, 10});
+  ASSERT_EQ(rig.run(BP_OP_LINEAR, linear), BP_OK) << rig.reason;
+  bp_activation_args act{};
+  act.x = act.out = linear.out;
+  act.kind = BP_ACT_GELU_ERF;
+  ASSERT_EQ(rig.run(BP_OP_ACT, act), BP_OK) << rig.reason;
+  EXPECT_EQ(rig.read(args.out), rig.read(act.out));
+}
+
 TEST_P(FusedTest, GateUpGlu) {
   Rig rig(GetParam());
   bp_glu_args glu{};

@@ -113,6 +113,14 @@ class EveryOp {
     linear.alpha = 1;
     visit_(BP_OP_LINEAR_ADD, linear,
            Tensors{&linear.x, &linear.weight.tensor, &linear.bias, &linear.out, &linear.residual});
+    auto x_norm = norm_args({2, 4});
+    auto linear_act = linear;
+    linear_act.residual = bp_tensor{};
+    linear_act.x_norm = &x_norm;
+    linear_act.kind = BP_ACT_RELU;
+    visit_(BP_OP_LINEAR_ACT, linear_act,
+           Tensors{&linear_act.x, &linear_act.weight.tensor, &linear_act.bias, &linear_act.out, &x_norm.x,
+                   &x_norm.weight, &x_norm.bias});
     auto rope = rope_args(reals({2, 1, 4}));
     visit_(BP_OP_ROPE, rope, Tensors{&rope.x, &rope.pos, &rope.row, &rope.inv_freq, &rope.scale});
     auto act = make<bp_activation_args>();
@@ -224,12 +232,13 @@ class EveryOp {
     qkv.k_bias = params(4);
     qkv.v_bias = params(4);
     qkv.q_norm = qkv.k_norm = &head_norm;
+    qkv.x_norm = &norm;
     qkv.rope = &rope;
     qkv.write = &write;
     visit_(BP_OP_QKV_ROPE_WRITE, qkv,
            Tensors{&qkv.x, &qkv.q, &qkv.q_weight.tensor, &qkv.k_weight.tensor, &qkv.v_weight.tensor, &qkv.q_bias,
                    &qkv.k_bias, &qkv.v_bias, &head_norm.weight, &head_norm.bias, &rope.pos, &rope.row, &rope.inv_freq,
-                   &rope.scale, &write.k, &write.v, &write.k_pages, &write.v_pages});
+                   &rope.scale, &write.k, &write.v, &write.k_pages, &write.v_pages, &norm.x});
 
     auto glu = glu_args();
     auto gateup = make<bp_gateup_args>();
@@ -240,9 +249,10 @@ class EveryOp {
     gateup.up_bias = params(6);
     gateup.out = glu.out;
     gateup.glu = &glu;
+    gateup.x_norm = &norm;
     visit_(BP_OP_GATEUP_GLU, gateup,
            Tensors{&gateup.x, &gateup.gate_weight.tensor, &gateup.up_weight.tensor, &gateup.gate_bias, &gateup.up_bias,
-                   &gateup.out, &glu.gate, &glu.up});
+                   &gateup.out, &glu.gate, &glu.up, &norm.x});
   }
 
   Rig& rig_;

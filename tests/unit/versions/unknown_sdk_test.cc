@@ -54,7 +54,7 @@ TEST(UnknownSdk, TensorsOfUnknownTypeAreNo) {
 
 TEST(UnknownSdk, OpCodesAreNo) {
   const bp_unary_args args{sizeof(bp_unary_args), {}, {}};
-  for (const std::uint32_t code : {0U, 21U, 69U, 0xffffffffU}) {
+  for (const std::uint32_t code : {0U, 21U, 70U, 0xffffffffU}) {
     EXPECT_STREQ(plugin::op_name(code), "op");
     bool called = false;
     EXPECT_EQ(status_of([&] { plugin::visit_args(code, &args, [&](const auto&) { called = true; }); }), BP_UNSUPPORTED);
