@@ -24,6 +24,17 @@ constexpr std::uint64_t kMostParts = 65535;  // what a grid can have there
 // Four or five times what fits at once, so that the last blocks to end leave few multiprocessors without work.
 constexpr std::uint64_t kBlocksPerProcessor = 16;
 
+// The most tokens of one of these sequences. The step's own number counts prompts beside sequences that decode, for
+// which there would be many blocks without work; but what is recorded runs for other steps, too.
+std::int64_t most_tokens(const bp_step& step, const bp_attention_args& args, bool recording) {
+  if (recording || step.q_start == nullptr) return step.max_q;
+  std::int64_t most = 0;
+  for (std::uint32_t b = args.first_sequence; b < args.last_sequence; ++b) {
+    most = std::max(most, std::int64_t{step.q_start[b + 1]} - step.q_start[b]);
+  }
+  return std::min<std::int64_t>(most, step.max_q);
+}
+
 // Floats of results of chunks, for that many tokens.
 std::uint64_t partial_bytes(const bp_attention_args& args, std::uint64_t tokens, std::uint64_t chunks) {
   const auto row = static_cast<std::uint64_t>(partial_floats(args.out.shape[2]));
@@ -45,7 +56,8 @@ std::uint64_t workspace_bytes(const bp_attention_args& args) {
 }
 
 KvWriteCall kv_write_call(const Call& call, const bp_kv_write_args& args) {
-  const bp_step step = plugin::step_of(args.step);
+  const plugin::Whole<bp_step> whole(args.step);
+  const bp_step& step = *whole;
   KvWriteCall kernel;
   kernel.cache =
       view_of(cache_of(args.kv), args.layer, args.group, step, args.k.shape[1], args.k.shape[2], args.v.shape[2]);
@@ -77,7 +89,8 @@ const std::int32_t* frozen(const std::int32_t* table, std::uint64_t count) {
 }  // namespace
 
 void run(const Call& call, const bp_attention_args& args) {
-  const bp_step step = plugin::step_of(args.step);
+  const plugin::Whole<bp_step> whole(args.step);
+  const bp_step& step = *whole;
   AttentionCall kernel;
   kernel.cache =
       view_of(cache_of(args.kv), args.layer, args.group, step, args.kv_heads, args.q.shape[2], args.out.shape[2]);
@@ -93,7 +106,7 @@ void run(const Call& call, const bp_attention_args& args) {
   kernel.max_pages = step.max_pages;
   kernel.first_sequence = args.first_sequence;
   kernel.last_sequence = args.last_sequence;
-  kernel.max_q = step.max_q;
+  kernel.max_q = most_tokens(step, args, call.stream.capturing);
   kernel.heads = args.q.shape[1];
   kernel.window = args.window;
   kernel.scale = static_cast<float>(args.scale);
@@ -111,9 +124,10 @@ void run(const Call& call, const bp_attention_args& args) {
 
   // Spread over blocks where sequences alone don't keep the GPU busy, and there is room for the chunks' results.
   const std::int64_t group = args.kv_heads != 0 ? kernel.heads / args.kv_heads : 1;
-  const auto blocks = sequences * args.kv_heads * static_cast<std::uint64_t>(attention_tiles(step.max_q, group));
+  const auto blocks = sequences * args.kv_heads * static_cast<std::uint64_t>(attention_tiles(kernel.max_q, group));
   const auto wanted = kBlocksPerProcessor * static_cast<std::uint64_t>(call.stream.device.processors);
-  const std::uint64_t tokens = std::min<std::uint64_t>(step.tokens, sequences * step.max_q);
+  const std::uint64_t tokens =
+      std::min<std::uint64_t>(step.tokens, sequences * static_cast<std::uint64_t>(kernel.max_q));
   const std::uint64_t needed = partial_bytes(args, tokens, chunks);
   if (chunks > 1 && blocks > 0 && blocks < wanted && blocks <= Stream::kCounters && needed <= kMostPartialBytes &&
       call.op.workspace != nullptr && needed + plugin::kHostAlignment <= call.op.workspace_bytes) {

@@ -8,7 +8,7 @@ namespace backplane::cuda {
 
 template <class... P>
 cudaError_t launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, unsigned threads, std::size_t shared_bytes,
-                   std::type_identity_t<P>... arguments) {
+                   const std::type_identity_t<P>&... arguments) {
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(threads);
@@ -21,8 +21,16 @@ constexpr __host__ __device__ unsigned blocks_for(std::int64_t items, std::int64
   return static_cast<unsigned>((items + each - 1) / each);
 }
 
+// The same as the second size of a grid, which can't have more: kernels go on by as many as there are.
+constexpr unsigned grid_y(std::int64_t items, std::int64_t each) {
+  constexpr std::int64_t kMost = 65535;
+  const std::int64_t wanted = (items + each - 1) / each;
+  return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+}
+
 template <class T = float>
 __device__ __forceinline__ T* row_of(const Rows& rows, std::int64_t number) {
+  if (rows.flat) return reinterpret_cast<T*>(rows.data + number * rows.inner_stride);
   const std::int64_t inner = number % rows.inner, rest = number / rows.inner;
   const std::int64_t offset =
       inner * rows.inner_stride + rest % rows.middle * rows.middle_stride + rest / rows.middle * rows.outer_stride;

@@ -280,7 +280,7 @@ bool Blas::multiply(cudaStream_t stream, const LinearCall& call, void* workspace
   }
   if (status == CUBLAS_STATUS_SUCCESS) return true;
   check(cudaPeekAtLastError(), "cublasLtMatmul");
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) {
+  if (status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR) {
     throw plugin::Failure(BP_INTERNAL, "cublasLtMatmul: status " + std::to_string(static_cast<int>(status)));
   }
   state_->forget(shape);

@@ -9,13 +9,6 @@ namespace {
 
 constexpr std::int64_t kMostTop = 64;  // the k of TOPK, which takes a turn over the row for each
 
-// "LINEAR layers.3.q: why", so that a reason can be read by itself.
-std::string titled(std::uint32_t code, const char* name, const char* reason) {
-  std::string title = plugin::op_name(code);
-  if (name != nullptr) title += std::string(" ") + name;
-  return title + ": " + reason;
-}
-
 // Ops with a `run` here.
 template <class Args>
 concept Runs = requires(const Call& call, const Args& args) {
@@ -60,8 +53,10 @@ bool is_batch_invariant(const Device& device, std::uint32_t code) {
   switch (code) {
     case BP_OP_LINEAR:
     case BP_OP_LINEAR_ADD:
+    case BP_OP_LINEAR_ACT:
     case BP_OP_QKV_ROPE_WRITE:
     case BP_OP_GATEUP_GLU:
+    case BP_OP_HEAD_ARGMAX:
     case BP_OP_ATTN_PREFILL:
       return device.deterministic;
     default:
@@ -79,7 +74,7 @@ void answer_query(const Device& device, const bp_op_query& query, bp_support& su
     if constexpr (Runs<Args>) {
       check_device(args);
       if constexpr (std::is_same_v<Args, bp_unary_args>) check_cast(query.code, args);
-      support.workspace_bytes = workspace_bytes(args);
+      support.workspace_bytes = workspace_bytes(device, args);
     } else {
       plugin::refuse("no such op here");
     }
@@ -95,7 +90,7 @@ void answer_query(const Device& device, const bp_op_query& query, bp_support& su
   support.activation_type = planned.must_cast ? device.activation : bp_type{BP_TYPE_NONE};
   support.accumulator_type = BP_TYPE_F32;
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(query.code, query.name, failure.what()));
+  throw plugin::titled(failure, query.code, query.name);
 }
 
 void run_op(Stream& stream, bp_context context, const bp_op& op) try {
@@ -110,7 +105,7 @@ void run_op(Stream& stream, bp_context context, const bp_op& op) try {
     }
   });
 } catch (const plugin::Failure& failure) {
-  throw plugin::Failure(failure.status(), titled(op.code, op.name, failure.what()));
+  throw plugin::titled(failure, op.code, op.name);
 }
 
 }  // namespace backplane::cuda

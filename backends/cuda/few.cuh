@@ -10,7 +10,6 @@
 // the second-level cache, and for 32 rows are a fifth of what the weights are in four bits.
 #pragma once
 
-#include "backends/cuda/activate.cuh"
 #include "backends/cuda/candidate.cuh"
 #include "backends/cuda/four.cuh"
 #include "backends/cuda/linear.cuh"
@@ -45,19 +44,90 @@ struct XLayout {
   }
 };
 
-// Columns from `begin` on of all tokens to shared memory; zero beyond the last one, up to a whole chunk.
+// What a token's norm subtracts and multiplies with.
+struct Moments {
+  float mean, factor;
+};
+
+// The moments of all tokens. Columns are summed in 32 classes and these in one order, whatever the number of warps:
+// then a token's norm doesn't depend on how many there are. `room` is 32 floats a token; a barrier has to follow.
+template <class A, int kTokens>
+__device__ __forceinline__ void find_moments(const ProductsCall& call, std::int64_t first_token, float* room,
+                                             Moments* moments) {
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
+  const int warps = static_cast<int>(blockDim.x / 32);
+  const std::int64_t columns = call.parts[0].weight.columns, left = call.tokens - first_token;
+  const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
+  const bool layer = call.x_norm.layer;
+  for (int pass = layer ? 0 : 1; pass < 2; ++pass) {  // the mean, the squares of what is off it
+    for (int i = warp; i < tokens * 32; i += warps) {
+      const A* row = token_of<A>(call.x_norm.x, first_token + i / 32);
+      const float mean = layer && pass == 1 ? cu::ld_shared(&moments[i / 32].mean) : 0.0f;
+      const std::int64_t end = CU_FAULT("few.moments_tail") ? columns - 4 : columns;
+      float sum = 0.0f;
+      for (std::int64_t column = (i % 32 * 32 + lane) * 4; column < end; column += 32 * 32 * 4) {
+        const float4 x = load_four(row, column, columns);
+        const auto term = [&](float value, int number) {
+          if (pass == 0) return value;
+          return column + number < columns ? (value - mean) * (value - mean) : 0.0f;
+        };
+        sum += sum_of({term(x.x, 0), term(x.y, 1), term(x.z, 2), term(x.w, 3)});
+      }
+      sum = warp_sum(sum);
+      if (lane == 0) cu::st_shared(room + i, sum);
+    }
+    __syncthreads();
+    for (int t = warp; t < tokens; t += warps) {
+      const float average = warp_sum(cu::ld_shared(room + t * 32 + lane)) / static_cast<float>(columns);
+      if (lane != 0) continue;
+      if (pass == 0) {
+        cu::st_shared(&moments[t].mean, average);
+      } else {
+        if (!layer) cu::st_shared(&moments[t].mean, 0.0f);
+        cu::st_shared(&moments[t].factor, 1.0f / sqrtf(average + call.x_norm.eps));
+      }
+    }
+    if (pass == 0) __syncthreads();
+  }
+}
+
+// Four columns of a row, normalized; what lies beyond the last one stays 0.
+__device__ __forceinline__ float4 normalize_four(const XNorm& norm, const Moments& moments, const float4& x,
+                                                 std::int64_t column, std::int64_t columns) {
+  float4 weight{1.0f, 1.0f, 1.0f, 1.0f}, bias{0.0f, 0.0f, 0.0f, 0.0f};
+  if (norm.weight != nullptr) {
+    weight = each([&](float w) { return norm.unit_offset + w; }, load_four(norm.weight, column, columns));
+  }
+  if (norm.bias != nullptr) bias = load_four(norm.bias, column, columns);
+  const auto normalize = [&](float v, float w, float b) { return (v - moments.mean) * moments.factor * w + b; };
+  const float4 y = each(normalize, x, weight, bias);
+  const auto inside = [&](float value, int number) { return column + number < columns ? value : 0.0f; };
+  return {inside(y.x, 0), inside(y.y, 1), inside(y.z, 2), inside(y.w, 3)};
+}
+
+// Columns from `begin` on of all tokens to shared memory, normalized where the call has a norm; zero beyond the last
+// one, up to a whole chunk.
 template <class A, bp_type kType, int kTokens, int kPitch>
-__device__ __forceinline__ void stage(const ProductsCall& call, std::int64_t first_token, std::int64_t begin,
-                                      float4* x) {
+__device__ __forceinline__ void stage(const ProductsCall& call, const Moments* moments, std::int64_t first_token,
+                                      std::int64_t begin, float4* x) {
   using Layout = XLayout<kType>;
   const std::int64_t columns = call.parts[0].weight.columns;
+  const bool has_norm = call.x_norm.x.data != nullptr;
   const std::int64_t left = (columns - begin + Layout::kColumns - 1) / Layout::kColumns * Layout::kColumns;
   const int fours = static_cast<int>(left < kPieceColumns<kTokens> ? left : kPieceColumns<kTokens>) / 4;
   for (int t = 0; t < kTokens; ++t) {
     if (first_token + t >= call.tokens) break;  // nobody looks at the sums of the others
-    const A* row = row_of<A>(call.x, CU_FAULT("few.first_token") ? first_token : first_token + t);
+    const std::int64_t token = CU_FAULT("few.first_token") ? first_token : first_token + t;
+    const A* row = token_of<A>(has_norm ? call.x_norm.x : call.x, token);
+    Moments own{};
+    if (has_norm) {
+      own.mean = cu::ld_shared(&moments[t].mean);
+      own.factor = cu::ld_shared(&moments[CU_FAULT("few.first_factor") ? 0 : t].factor);
+    }
     for (int i = static_cast<int>(threadIdx.x); i < fours; i += static_cast<int>(blockDim.x)) {
-      cu::st_shared(x + t * kPitch + Layout::place(i), load_four(row, begin + 4 * i, columns));
+      float4 four = load_four(row, begin + 4 * i, columns);
+      if (has_norm) four = normalize_four(call.x_norm, own, four, begin + 4 * i, columns);
+      cu::st_shared(x + t * kPitch + Layout::place(i), four);
     }
   }
 }

@@ -25,8 +25,10 @@ __device__ __forceinline__ bool find_angles(const RopeCall& rope, std::int64_t t
       reinterpret_cast<const double*>(reinterpret_cast<const std::byte*>(rope.inv_freq) + table * rope.inv_freq_stride);
   for (int i = static_cast<int>(threadIdx.x); i < rope.n_dims / 2; i += static_cast<int>(kThreads)) {
     const double angle = position * cu::ld_global(frequencies + i);
+    double sine = 0, cosine = 0;
+    sincos(angle, &sine, &cosine);
     cu::st_shared(angles + angle_place(i),
-                  float2{static_cast<float>(cos(angle) * scale), static_cast<float>(sin(angle) * scale)});
+                  float2{static_cast<float>(cosine * scale), static_cast<float>(sine * scale)});
   }
   return true;
 }

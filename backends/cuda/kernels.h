@@ -21,6 +21,7 @@ struct Rows {
   std::byte* data = nullptr;
   std::int64_t inner = 1, middle = 1;  // sizes of the second and third dimension from the right
   std::int64_t inner_stride = 0, middle_stride = 0, outer_stride = 0;
+  bool flat = false;  // row n begins n * inner_stride after the first: no divisions to find it
 };
 
 // What a kernel found wrong with its input. It can't fail, so it says so here and leaves the element alone.
@@ -70,12 +71,23 @@ struct Matrix {
   std::uint32_t second = 0, scales = 0, last = 0;  // planes of a quantized row
 };
 
+// A norm that products of few tokens make of their activations themselves.
+struct XNorm {
+  Rows x;  // [T,C]; no data: no norm
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float eps = 0, unit_offset = 0;
+  bool layer = false;
+};
+
 struct LinearCall {
   bp_type activation = BP_TYPE_F32;
   Matrix weight;
   Rows x, out, residual;  // residual.data is null for LINEAR
+  XNorm x_norm;           // only where path_of is kFew; then `x` is of no account
   const float* bias = nullptr;
   float alpha = 1;
+  std::uint32_t kind = 0;  // BP_ACT_* of the result, or 0
   std::int64_t tokens = 0;
   bool invariant = false;  // one order of sums for every number of tokens
   int processors = 1;      // that the GPU has
@@ -121,7 +133,7 @@ constexpr std::int64_t kLargestRows = 32;  // of a block
 // another in the grid.
 struct ProductsCall {
   enum class Purpose : int {
-    kStore,   // out = product + bias, or residual + alpha * that
+    kStore,   // out = f(product + bias), or residual + alpha * that
     kGate,    // the first part's out = f(first product + bias) * (second + bias); both have the same rows
     kLargest  // the first part's candidates, [tokens, blocks]
   };
@@ -135,7 +147,9 @@ struct ProductsCall {
       : activation(first.activation),
         x(first.x),
         residual(first.residual),
+        x_norm(first.x_norm),
         alpha(first.alpha),
+        kind(first.kind),
         tokens(first.tokens),
         processors(first.processors) {
     add(first);
@@ -147,8 +161,9 @@ struct ProductsCall {
   Part parts[3];
   int count = 0;
   Rows x, residual;  // residual.data may be null
+  XNorm x_norm;
   float alpha = 1;
-  std::uint32_t kind = 0;  // BP_ACT_* of kGate
+  std::uint32_t kind = 0;  // BP_ACT_* of kGate, or of kStore, there 0 for none
   std::int64_t tokens = 0;
   Candidate* largest = nullptr;
   int processors = 1;
@@ -308,6 +323,17 @@ cudaError_t enqueue(cudaStream_t stream, const HeadsCall& call);
 inline const char* kernel_name(const HeadsCall&) { return "heads"; }
 
 // ---- largest.cu
+
+// The candidates of logits that lie in memory, [tokens, blocks] with kLogitsOfBlock columns for each block.
+constexpr std::int64_t kLogitsOfBlock = 4096;
+struct LogitsCall {
+  bp_type activation = BP_TYPE_F32;
+  Rows logits;
+  Candidate* largest = nullptr;
+  std::int64_t tokens = 0, columns = 0;
+};
+cudaError_t enqueue(cudaStream_t stream, const LogitsCall& call);
+inline const char* kernel_name(const LogitsCall&) { return "logits"; }
 
 struct LargestCall {
   bp_type activation = BP_TYPE_F32;

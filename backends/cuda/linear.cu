@@ -97,6 +97,7 @@ __device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows
     } else {
       result = cu::ld_shared(sums + t * kResultLine + number);
       if (part.bias != nullptr && !CU_FAULT("few.forgotten_bias")) result += cu::ld_global(part.bias + row);
+      if (call.kind != 0) result = activate(call.kind, result);
       if (call.residual.data != nullptr) {
         result = to_float(cu::ld_global(row_of<A>(call.residual, token) + row)) + call.alpha * result;
       }
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
   constexpr int kPiece = kPieceColumns<kTokens>, kPitch = kPiece / Layout::kColumns * Layout::kChunk;
   CU_SHARED(float4, x, [kTokens * kPitch]);
   CU_SHARED(float, results, [kTokens * kResultLine]);
+  CU_SHARED(Moments, moments, [kTokens]);
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t first_token = std::int64_t{blockIdx.y} * kTokens;
   const BlockRows block = block_rows(call);
@@ -152,10 +154,11 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
   float sums[kValues] = {};
   Batch<kType> batch;
   batch.load(matrix, rows, 0);
+  if (call.x_norm.x.data != nullptr) find_moments<A, kTokens>(call, first_token, results, moments);
   int step = 0;
   for (std::int64_t begin = 0; begin < columns; begin += kPiece) {
     __syncthreads();  // everybody is done with the columns before
-    stage<A, kType, kTokens, kPitch>(call, first_token, begin, x);
+    stage<A, kType, kTokens, kPitch>(call, moments, first_token, begin, x);
     if (!CU_FAULT("few.dropped_barrier")) __syncthreads();
     const std::int64_t end = begin + kPiece < columns ? begin + kPiece : columns;
     const float4* at = x;

@@ -2,6 +2,7 @@
 // tokens.
 #pragma once
 
+#include "backends/cuda/activate.cuh"
 #include "backends/cuda/formats.cuh"
 
 namespace backplane::cuda {
@@ -19,6 +20,7 @@ __device__ __forceinline__ A* token_of(const Rows& rows, std::int64_t token) {
 template <class A>
 __device__ __forceinline__ void store(const LinearCall& call, std::int64_t token, std::int64_t row, float sum) {
   if (call.bias != nullptr) sum += cu::ld_global(call.bias + row);
+  if (call.kind != 0) sum = activate(call.kind, sum);
   if (call.residual.data != nullptr) {
     sum = to_float(cu::ld_global(token_of<A>(call.residual, token) + row)) + call.alpha * sum;
   }

@@ -9,19 +9,21 @@ constexpr unsigned kThreads = 256;
 // A thread has one word of a row's blocks.
 template <class Word>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyCall call) {
-  const std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
   const std::int64_t words = call.block_bytes / static_cast<std::int64_t>(sizeof(Word));
-  if (i >= call.blocks * words) return;
-  const std::int64_t block = i / words, offset = i % words * static_cast<std::int64_t>(sizeof(Word));
-  Word word;
-  if (call.x.data != nullptr) {
-    const std::byte* from = row_of<std::byte>(call.x, blockIdx.x) + block * call.x_step + offset;
-    word = cu::ld_global(reinterpret_cast<const Word*>(from));
-  } else {
-    memcpy(static_cast<void*>(&word), &call.value, sizeof(Word) < 8 ? sizeof(Word) : 8);
+  const std::int64_t step = std::int64_t{gridDim.y} * kThreads;
+  const std::byte* x = call.x.data != nullptr ? row_of<std::byte>(call.x, blockIdx.x) : nullptr;
+  std::byte* out = row_of<std::byte>(call.out, blockIdx.x);
+  for (std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x; i < call.blocks * words; i += step) {
+    const std::int64_t block = call.blocks == 1 ? 0 : i / words;
+    const std::int64_t offset = (i - block * words) * static_cast<std::int64_t>(sizeof(Word));
+    Word word;
+    if (x != nullptr) {
+      word = cu::ld_global(reinterpret_cast<const Word*>(x + block * call.x_step + offset));
+    } else {
+      memcpy(static_cast<void*>(&word), &call.value, sizeof(Word) < 8 ? sizeof(Word) : 8);
+    }
+    cu::st_global(reinterpret_cast<Word*>(out + block * call.out_step + offset), word);
   }
-  std::byte* to = row_of<std::byte>(call.out, blockIdx.x) + block * call.out_step + offset;
-  cu::st_global(reinterpret_cast<Word*>(to), word);
 }
 
 // Through double, which holds all floats exactly: one rounding, at the end.
@@ -54,10 +56,12 @@ __device__ void store_any(bp_type type, std::byte* to, double value) {
 __device__ __forceinline__ int bytes_of(bp_type type) { return type == BP_TYPE_F64 ? 8 : type == BP_TYPE_F32 ? 4 : 2; }
 
 __global__ void __launch_bounds__(kThreads) cast_kernel(const CastCall call) {
-  const std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
-  if (i >= call.columns) return;
-  const std::byte* from = row_of<std::byte>(call.x, blockIdx.x) + i * bytes_of(call.from);
-  store_any(call.to, row_of<std::byte>(call.out, blockIdx.x) + i * bytes_of(call.to), load_any(call.from, from));
+  const std::byte* from = row_of<std::byte>(call.x, blockIdx.x);
+  std::byte* to = row_of<std::byte>(call.out, blockIdx.x);
+  const std::int64_t step = std::int64_t{gridDim.y} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.y} * kThreads + threadIdx.x; i < call.columns; i += step) {
+    store_any(call.to, to + i * bytes_of(call.to), load_any(call.from, from + i * bytes_of(call.from)));
+  }
 }
 
 bool is_aligned(const CopyCall& call, std::int64_t word) {
@@ -83,7 +87,7 @@ cudaError_t enqueue(cudaStream_t stream, const CopyCall& given) {
   }
   const auto start = [&]<class Word>(Word) {
     const std::int64_t words = call.block_bytes / static_cast<std::int64_t>(sizeof(Word));
-    const dim3 grid(static_cast<unsigned>(call.rows), blocks_for(call.blocks * words, kThreads));
+    const dim3 grid(static_cast<unsigned>(call.rows), grid_y(call.blocks * words, kThreads));
     return launch(stream, copy_kernel<Word>, grid, kThreads, 0, call);
   };
   if (call.x.data != nullptr && is_aligned(call, 16)) return start(uint4{});
@@ -94,7 +98,7 @@ cudaError_t enqueue(cudaStream_t stream, const CopyCall& given) {
 
 cudaError_t enqueue(cudaStream_t stream, const CastCall& call) {
   if (call.rows == 0 || call.columns == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>(call.rows), blocks_for(call.columns, kThreads));
+  const dim3 grid(static_cast<unsigned>(call.rows), grid_y(call.columns, kThreads));
   return launch(stream, cast_kernel, grid, kThreads, 0, call);
 }
 

@@ -12,8 +12,8 @@ namespace {
 Rows second_operand(const bp_tensor& b, const bp_tensor& a) {
   Rows rows = input(b, "b");
   if (plugin::row_count(b) == 1 && plugin::row_count(a) != 1) {
-    rows.inner = rows.middle = 1;
-    rows.outer_stride = 0;
+    rows.flat = true;
+    rows.inner_stride = 0;
   }
   return rows;
 }
@@ -43,6 +43,8 @@ Rows rows_at(const bp_tensor& tensor, void* data) {
     rows.middle_stride = tensor.stride[rank - 3];
   }
   if (rank >= 4) rows.outer_stride = tensor.stride[rank - 4];
+  const bool follow = rows.middle == 1 || rows.middle_stride == rows.inner * rows.inner_stride;
+  rows.flat = follow && (rank < 4 || tensor.shape[0] == 1 || rows.outer_stride == rows.middle * rows.middle_stride);
   return rows;
 }
 
@@ -118,12 +120,35 @@ bool multiply_by_blas(const Call& call, const LinearCall& product) {
 
 }  // namespace
 
-void launch_product(const Call& call, LinearCall product) {
+void launch_product(const Call& call, LinearCall& product) {
   product.activation = call.stream.device.activation;
   product.blas = true;
-  if (multiply_by_blas(call, product)) return;
+  if (multiply_by_blas(call, product)) {
+    if (product.kind == 0 || product.tokens == 0) return;
+    ElementwiseCall rest;
+    rest.activation = product.activation;
+    rest.op = Elementwise::kActivate;
+    rest.kind = product.kind;
+    rest.a = rest.out = product.out;
+    rest.rows = product.tokens;
+    rest.columns = product.weight.rows;
+    return check(enqueue(call.stream.handle, rest), "a kernel's launch");
+  }
   product.blas = false;
   launch(call, product);
+}
+
+void take_norm(const Call& call, const bp_norm_args* x_norm, const bp_tensor& x, std::span<LinearCall> products) {
+  if (x_norm == nullptr) return;
+  const plugin::Whole<bp_norm_args> args(x_norm);
+  NormCall norm = norm_call(*args, args->x, x);
+  if (path_of(products[0]) != LinearPath::kFew) {
+    norm.activation = call.stream.device.activation;
+    return check(enqueue(call.stream.handle, norm), "a kernel's launch");
+  }
+  for (LinearCall& product : products) {
+    product.x_norm = {norm.x, norm.weight, norm.bias, norm.eps, norm.unit_offset, norm.layer};
+  }
 }
 
 void run(const Call& call, const bp_linear_args& args) {
@@ -139,27 +164,32 @@ void run(const Call& call, const bp_linear_args& args) {
   kernel.tokens = args.x.shape[0];
   kernel.invariant = call.stream.device.deterministic;
   kernel.processors = call.stream.device.processors;
+  if (call.op.code == BP_OP_LINEAR_ACT) {
+    kernel.kind = args.kind;
+    take_norm(call, args.x_norm, args.x, {&kernel, 1});
+  }
   launch_product(call, kernel);
 }
 
-NormCall norm_call(const bp_norm_args& args) {
+NormCall norm_call(const bp_norm_args& args, const bp_tensor& x, const bp_tensor& out) {
   NormCall kernel;
-  kernel.x = input(args.x, "x");
-  kernel.out = output(args.out, "out");
+  kernel.x = input(x, "x");
+  kernel.out = output(out, "out");
   kernel.weight = vector_of<const float>(args.weight, "weight");
   kernel.bias = vector_of<const float>(args.bias, "bias");
   kernel.eps = static_cast<float>(args.eps);
   kernel.unit_offset = static_cast<float>(args.unit_offset);
   kernel.layer = args.kind == BP_NORM_LAYER;
-  kernel.rows = plugin::row_count(args.x);
-  kernel.columns = plugin::row_length(args.x);
+  kernel.rows = plugin::row_count(x);
+  kernel.columns = plugin::row_length(x);
   return kernel;
 }
 
-void run(const Call& call, const bp_norm_args& args) { launch(call, norm_call(args)); }
+void run(const Call& call, const bp_norm_args& args) { launch(call, norm_call(args, args.x, args.out)); }
 
 void run(const Call& call, const bp_add_norm_args& args) {
-  NormCall kernel = norm_call(plugin::norm_of(args));
+  const plugin::Whole<bp_norm_args> norm(args.norm);
+  NormCall kernel = norm_call(*norm, args.sum, norm->out);
   kernel.a = input(args.a, "a");
   kernel.b = second_operand(args.b, args.a);
   kernel.sum = output(args.sum, "sum");
@@ -167,26 +197,24 @@ void run(const Call& call, const bp_add_norm_args& args) {
   launch(call, kernel);
 }
 
-RopeCall rope_call(const Call& call, const bp_rope_args& args) {
+RopeCall rope_call(const Call& call, const bp_rope_args& args, const bp_tensor& x) {
   RopeCall kernel;
-  kernel.x = output(args.x, "x");
+  kernel.x = output(x, "x");
   kernel.pos = vector_of<const std::int32_t>(args.pos, "pos");
   kernel.row = vector_of<const std::int32_t>(args.row, "row");
-  kernel.inv_freq = rows_of<const double>(args.inv_freq, "inv_freq").data == nullptr
-                        ? nullptr
-                        : plugin::View<const double>(args.inv_freq, "inv_freq").data();
+  kernel.inv_freq = vector_of<const double>(args.inv_freq, "inv_freq");
   kernel.inv_freq_stride = args.inv_freq.stride[0];
   kernel.scale = vector_of<const double>(args.scale, "scale");
   kernel.tables = args.inv_freq.shape[0];
-  kernel.tokens = args.x.shape[0];
-  kernel.heads = args.x.shape[1];
+  kernel.tokens = x.shape[0];
+  kernel.heads = x.shape[1];
   kernel.n_dims = static_cast<std::int32_t>(args.n_dims);
   kernel.interleaved = args.interleaved != 0;
   kernel.fault = call.stream.fault;
   return kernel;
 }
 
-void run(const Call& call, const bp_rope_args& args) { launch(call, rope_call(call, args)); }
+void run(const Call& call, const bp_rope_args& args) { launch(call, rope_call(call, args, args.x)); }
 
 void run(const Call& call, const bp_activation_args& args) {
   ElementwiseCall kernel = elementwise(Elementwise::kActivate, args.x, args.out);

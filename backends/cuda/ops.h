@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "backends/cuda/device.h"
 #include "plugins/sdk/backplane_kernels.hpp"
@@ -26,7 +27,12 @@ std::uint64_t workspace_bytes(const bp_linear_args& args);
 std::uint64_t workspace_bytes(const bp_attention_args& args);
 std::uint64_t workspace_bytes(const bp_qkv_args& args);
 std::uint64_t workspace_bytes(const bp_gateup_args& args);
-std::uint64_t workspace_bytes(const bp_head_argmax_args& args);
+// For one that depends on the device, too.
+template <class Args>
+std::uint64_t workspace_bytes(const Device&, const Args& args) {
+  return workspace_bytes(args);
+}
+std::uint64_t workspace_bytes(const Device& device, const bp_head_argmax_args& args);
 
 void run(const Call&, const bp_embed_args&);
 void run(const Call&, const bp_norm_args&);
@@ -79,8 +85,11 @@ T* vector_of(const bp_tensor& tensor, const char* name) {
 Matrix matrix_of(const bp_matrix& matrix, const char* name);
 
 // What single ops are to the kernels; fused ones contain them.
-NormCall norm_call(const bp_norm_args& args);
-RopeCall rope_call(const Call& call, const bp_rope_args& args);
+NormCall norm_call(const bp_norm_args& args, const bp_tensor& x, const bp_tensor& out);
+// Gives an op's products the norm of their x, where there is one: few tokens' products make it themselves, for others
+// it is enqueued.
+void take_norm(const Call& call, const bp_norm_args* x_norm, const bp_tensor& x, std::span<LinearCall> products);
+RopeCall rope_call(const Call& call, const bp_rope_args& args, const bp_tensor& x);
 KvWriteCall kv_write_call(const Call& call, const bp_kv_write_args& args);
 
 // An array of the step, where it lies on the device.
@@ -95,13 +104,13 @@ const T* step_array(const bp_step& step, std::uint64_t offset, std::uint64_t cou
 }
 
 template <class KernelCall>
-void launch(const Call& call, KernelCall kernel) {
+void launch(const Call& call, KernelCall&& kernel) {
   plugin::took(call.context, kernel_name(kernel));
   if constexpr (requires { kernel.activation; }) kernel.activation = call.stream.device.activation;
   check(enqueue(call.stream.handle, kernel), "a kernel's launch");
 }
 
 // By cuBLASLt where that takes it and the op has the workspace of a LINEAR, else by our own kernels.
-void launch_product(const Call& call, LinearCall product);
+void launch_product(const Call& call, LinearCall& product);
 
 }  // namespace backplane::cuda

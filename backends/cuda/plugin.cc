@@ -67,9 +67,7 @@ bp_status open(bp_context context, std::uint32_t index, const bp_open_params* pa
 
 void close(bp_device handle) {
   const std::unique_ptr<Device> device(&device_of(handle));
-  device->use_to_destroy();
-  cudaDeviceSynchronize();
-  cudaGetLastError();
+  device->use_to_destroy();  // streams are gone, each waited for: others of this GPU may be recording
 }
 
 bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
@@ -91,7 +89,10 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
       std::size_t available = 0, total = 0;
       check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
       own.memory_total = total;
-      own.memory_free = available;
+      // Code is loaded, and cuBLASLt, when something first needs it. A core that plans with all there is must not take
+      // that room away.
+      const std::size_t kept = std::min<std::size_t>(total / 32, std::size_t{256} << 20);
+      own.memory_free = available - std::min(available, kept);
       plugin::fill_struct(caps, own);
     });
   });

@@ -22,7 +22,9 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(const RopeCall call) {
   const int pairs = call.n_dims / 2;
   for (int i = static_cast<int>(threadIdx.x); i < pairs; i += kThreads) {
     const double angle = position * cu::ld_global(frequencies + i);
-    const float c = static_cast<float>(cos(angle) * scale), s = static_cast<float>(sin(angle) * scale);
+    double sine = 0, cosine = 0;
+    sincos(angle, &sine, &cosine);
+    const float c = static_cast<float>(cosine * scale), s = static_cast<float>(sine * scale);
     const int first = call.interleaved ? 2 * i : i, second = call.interleaved ? 2 * i + 1 : i + pairs;
     for (std::int64_t head = 0; head < call.heads; ++head) {
       A* x = row_of<A>(call.x, token * call.heads + head);

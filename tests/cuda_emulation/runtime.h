@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "tests/cuda_emulation/include/cuda_emulation/control.h"
@@ -51,7 +52,7 @@ struct State {
   Config config = config_from_environment();
   Faults faults;
   std::uint64_t calls = 0, allocations = 0, launches = 0;
-  std::map<std::string_view, std::uint64_t> calls_by_name;
+  std::unordered_map<const char*, std::uint64_t> calls_by_name;  ///< by literal: a name may have several
   std::map<int, std::uint64_t> copied;
   std::map<std::uintptr_t, Allocation> memory;  ///< by first address
   std::vector<Device> devices;

@@ -52,13 +52,17 @@ struct Tensor {
 };
 
 template <class Args>
-void enqueue(device::Device& on, std::uint32_t code, Args args) {
+void enqueue(device::Device& on, std::uint32_t code, Args args, const device::Buffer* workspace = nullptr) {
   args.size = sizeof(args);
   bp_op op{};
   op.size = sizeof(op);
   op.code = code;
   op.layer = UINT32_MAX;
   op.args = &args;
+  if (workspace != nullptr) {
+    op.workspace = workspace->handle();
+    op.workspace_bytes = workspace->bytes();
+  }
   on.run(op);
 }
 

@@ -60,6 +60,16 @@ class Imported {
   std::shared_ptr<device::Device> on_;
 };
 
+// A tensor of one row as a vector.
+bp_tensor as_vector(bp_tensor row) {
+  row.rank = 1;
+  row.shape[0] = row.shape[1];
+  row.stride[0] = row.stride[1];
+  row.shape[1] = 1;
+  row.stride[1] = 0;
+  return row;
+}
+
 // On one of the emulated GPU's two devices, for F32 (0) and BF16 (1) activations.
 class CudaSectors : public testing::TestWithParam<std::uint32_t> {
  protected:
@@ -82,11 +92,7 @@ class CudaSectors : public testing::TestWithParam<std::uint32_t> {
   }
   Tensor parameters(std::int64_t count) const {
     Tensor tensor(on, 1, std::vector<float>(static_cast<std::size_t>(count), 1.0f));
-    tensor.view.rank = 1;
-    tensor.view.shape[0] = count;
-    tensor.view.shape[1] = 1;
-    tensor.view.stride[0] = sizeof(float);
-    tensor.view.stride[1] = 0;
+    tensor.view = as_vector(tensor.view);
     return tensor;
   }
 
@@ -142,14 +148,22 @@ TEST_P(CudaSectors, ProductsReadWeightsOnceAndWhole) {
   }
 }
 
-// Gate and up in one launch, whose results are as many rows as a block has warps.
+// Gate and up in one launch, whose results are as many rows as a block has warps, with the norm of what they read.
 TEST_P(CudaSectors, GatedProductsToo) {
   for (const bp_type type : {BP_TYPE_BF16, BP_TYPE_Q4_K}) {
     for (const std::int64_t tokens : {1, 8}) {
       const Shape shape{64, 1536};
       const Imported gate(on, type, shape), up(on, type, shape);
       const Tensor x = activations(tokens, shape.columns), out = activations(tokens, shape.rows);
-      const Tensor scratch = activations(tokens, shape.rows);
+      const Tensor scratch = activations(tokens, shape.rows), stream = activations(tokens, shape.columns);
+      const Tensor norm_weight = parameters(shape.columns);
+      bp_norm_args norm{};
+      norm.size = sizeof(norm);
+      norm.x = stream.view;
+      norm.out = x.view;
+      norm.weight = norm_weight.view;
+      norm.eps = 1e-5;
+      norm.kind = tokens == 1 ? BP_NORM_RMS : BP_NORM_LAYER;
       bp_glu_args glu{};
       glu.size = sizeof(glu);
       glu.gate = glu.out = out.view;
@@ -161,9 +175,28 @@ TEST_P(CudaSectors, GatedProductsToo) {
       args.up_weight = up.matrix;
       args.out = out.view;
       args.glu = &glu;
+      args.x_norm = &norm;
       enqueue(*on, BP_OP_GATEUP_GLU, args);
       expect_little_waste(", " + std::to_string(type) + "u, " + std::to_string(tokens) + ">");
     }
+  }
+}
+
+// For few rows from the candidates that the products leave, for more from logits.
+TEST_P(CudaSectors, TheLargestIsFoundInWholeRows) {
+  const Shape shape{2048, 256};
+  const Imported weight(on, BP_TYPE_BF16, shape);
+  const device::Buffer room = on->alloc(8 << 20, "workspace");
+  for (const std::int64_t tokens : {2, 16}) {
+    const Tensor x = activations(tokens, shape.columns), values = activations(1, tokens);
+    Tensor ids(on, BP_TYPE_I32, 1, tokens);
+    bp_head_argmax_args args{};
+    args.x = x.view;
+    args.weight = weight.matrix;
+    args.ids = as_vector(ids.view);
+    args.values = as_vector(values.view);
+    enqueue(*on, BP_OP_HEAD_ARGMAX, args, &room);
+    expect_little_waste(tokens == 2 ? "largest_kernel" : "logits_kernel");
   }
 }
 
@@ -174,10 +207,7 @@ TEST_P(CudaSectors, EmbeddingsAreStoredWhole) {
     const Shape shape{8, super ? 2048 : 576};
     const Imported table(on, type, shape);
     Tensor ids(on, BP_TYPE_I32, 1, 4);
-    ids.view.rank = 1;
-    ids.view.shape[0] = 4;
-    ids.view.shape[1] = 1;
-    ids.view.stride[0] = sizeof(std::int32_t);
+    ids.view = as_vector(ids.view);
     const std::vector<std::int32_t> values = {3, 0, 7, 3};
     on->upload(ids.buffer, 0, std::as_bytes(std::span(values)));
     const Tensor out = activations(4, shape.columns);

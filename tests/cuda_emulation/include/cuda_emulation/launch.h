@@ -11,9 +11,21 @@
 
 namespace cuda_emulation {
 
-/// Checks a launch and puts it into its stream, or its capture. `body` is called once for each CUDA thread, with copies
-/// of the parameters inside.
-cudaError_t launch(const char* call, const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> body);
+/// Makes what is called once for each CUDA thread, with copies of the parameters inside. Borrowed for one call.
+struct BodyMaker {
+  std::function<void()> (*make)(void* state);
+  void* state;
+};
+
+/// Checks a launch and puts it into its stream, or its capture. Nothing is made of a kernel that doesn't run
+/// (Config::run_kernels): then a launch costs little beside what the caller does.
+cudaError_t launch(const char* call, const cudaLaunchConfig_t& config, const void* kernel, const BodyMaker& body);
+
+template <class Make>
+cudaError_t launch(const char* call, const cudaLaunchConfig_t& config, const void* kernel, Make make) {
+  return launch(call, config, kernel,
+                BodyMaker{[](void* state) -> std::function<void()> { return (*static_cast<Make*>(state))(); }, &make});
+}
 
 template <class... P>
 std::function<void()> kernel_body(void (*kernel)(P...), std::tuple<std::remove_cv_t<P>...> arguments) {
@@ -24,8 +36,9 @@ std::function<void()> kernel_body(void (*kernel)(P...), std::tuple<std::remove_c
 
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... arguments) {
-  return cuda_emulation::launch("cudaLaunchKernelExC", *config, reinterpret_cast<const void*>(kernel),
-                                cuda_emulation::kernel_body(kernel, {static_cast<P>(std::forward<A>(arguments))...}));
+  return cuda_emulation::launch("cudaLaunchKernelExC", *config, reinterpret_cast<const void*>(kernel), [&] {
+    return cuda_emulation::kernel_body(kernel, {static_cast<P>(std::forward<A>(arguments))...});
+  });
 }
 
 template <class... P>
@@ -36,11 +49,12 @@ cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void**
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  [[maybe_unused]] void** next = arguments;
-  // Braces evaluate from left to right, so that each parameter takes its own pointer.
-  std::tuple<std::remove_cv_t<P>...> values{*static_cast<std::remove_cv_t<P>*>(*next++)...};
-  return cuda_emulation::launch("cudaLaunchKernel", config, reinterpret_cast<const void*>(kernel),
-                                cuda_emulation::kernel_body(kernel, std::move(values)));
+  return cuda_emulation::launch("cudaLaunchKernel", config, reinterpret_cast<const void*>(kernel), [&] {
+    [[maybe_unused]] void** next = arguments;
+    // Braces evaluate from left to right, so that each parameter takes its own pointer.
+    std::tuple<std::remove_cv_t<P>...> values{*static_cast<std::remove_cv_t<P>*>(*next++)...};
+    return cuda_emulation::kernel_body(kernel, std::move(values));
+  });
 }
 
 template <class F>
