@@ -121,6 +121,7 @@ void Decoder::create_scratch() {
   const std::int64_t rows = std::min<std::int64_t>(kHeadRows, limits_.rows);
   head_rows_ = executor_.scratch("rows for the head", {rows, h});
   logits_ = executor_.scratch("logits", {rows, spec_.vocab_size});
+  landed_ = dev::Landing(executor_.chosen(), logits_.end());
 }
 
 void Decoder::create_kv(const LoadOptions& options) {
@@ -174,7 +175,7 @@ void Decoder::run_layers() {
   for (std::uint32_t i = 0; i < count; ++i) {
     executor_.set_home(homes_[i]);
     run_attention(i);
-    run_mlp(i, i + 1 < count ? &layers_[i + 1].attention_norm : nullptr);
+    run_mlp(i);
   }
 }
 
@@ -186,18 +187,25 @@ void Decoder::run_embedding() {
     dev::embed(executor_, {"positions"}, dev::StepIds::kPositions, positions_, h);
     dev::add(executor_, {"positions.add"}, x, h);
   }
-  dev::norm(executor_, {"attention_norm", 0}, x, layers_[0].attention_norm, h);
 }
 
-// x += scale * product, and into h what comes next: its norm, where one follows.
-void Decoder::add_to_residual(dev::OpName name, const dev::Norm* next_norm) {
+// The residual stream as the ops of a layer read it.
+dev::Input Decoder::normed(const char* role, std::uint32_t index, const dev::Norm& norm) const {
+  const std::int64_t t = executor_.counts().tokens;
+  return {.x = x_.rows(0, t), .norm = &norm, .norm_name = {role, index}, .normed = h_.rows(0, t)};
+}
+
+// x += scale * (y W^T + bias), with a norm of the product in between where a model has one.
+void Decoder::add_to_residual(const ResidualNames& names, const dev::Tensor& y, const dev::Linear& linear,
+                              const dev::Norm* post_norm) {
   const std::int64_t t = executor_.counts().tokens;
   const dev::Tensor x = x_.rows(0, t), product = product_.rows(0, t);
-  if (next_norm) {
-    dev::add_norm(executor_, name, x, product, spec_.residual_scale, *next_norm, h_.rows(0, t));
-  } else {
-    dev::add(executor_, name, x, product, spec_.residual_scale);
+  if (post_norm == nullptr) {
+    return dev::linear_add(executor_, names.linear, names.add, y, linear, spec_.residual_scale, x, product);
   }
+  dev::linear(executor_, names.linear, y, linear, product);
+  dev::norm(executor_, names.norm, product, *post_norm, product);
+  dev::add(executor_, names.add, x, product, spec_.residual_scale);
 }
 
 void Decoder::run_attention(std::uint32_t index) {
@@ -206,13 +214,13 @@ void Decoder::run_attention(std::uint32_t index) {
   const std::int64_t nq = std::int64_t{spec_.heads} * spec_.head_dim,
                      nk = std::int64_t{spec_.kv_heads} * spec_.head_dim;
   const std::int64_t nv = std::int64_t{spec_.kv_heads} * spec_.value_dim;
-  const dev::Tensor h = h_.rows(0, t), product = product_.rows(0, t);
+  const dev::Input in = normed("attention_norm", index, layer.attention_norm);
   dev::Tensor q;
   if (layer.fused_qkv) {
     const dev::Tensor all = qkv_.rows(0, t);
     q = all.columns(0, nq).heads(spec_.heads);
     const dev::Tensor k = all.columns(nq, nk).heads(spec_.kv_heads), v = all.columns(nq + nk, nv).heads(spec_.kv_heads);
-    dev::linear(executor_, {"attention.qkv", index}, h, layer.qkv, all);
+    dev::linear_act(executor_, {"attention.qkv", index}, {}, in, layer.qkv, 0, all);
     if (layer.has_q_norm) dev::norm(executor_, {"attention.q_norm", index}, q, layer.q_norm, q);
     if (layer.has_k_norm) dev::norm(executor_, {"attention.k_norm", index}, k, layer.k_norm, k);
     if (layer.rope) dev::rope(executor_, {"attention.q_rope", index}, q, *layer.rope);
@@ -220,31 +228,27 @@ void Decoder::run_attention(std::uint32_t index) {
     dev::kv_write(executor_, {"attention.kv_write", index}, k, v, layer.attention);
   } else {
     q = q_.rows(0, t).heads(spec_.heads);
-    dev::qkv(executor_, index, h, layer.split, q, k_.rows(0, t).heads(spec_.kv_heads),
+    dev::qkv(executor_, index, in, layer.split, q, k_.rows(0, t).heads(spec_.kv_heads),
              v_.rows(0, t).heads(spec_.kv_heads));
   }
   const dev::Tensor attended = attended_.rows(0, t);
   dev::attention(executor_, index, q, layer.attention, attended.heads(spec_.heads));
-  dev::linear(executor_, {"attention.o", index}, attended, layer.o, product);
-  if (layer.has_attention_post) {
-    dev::norm(executor_, {"attention_post_norm", index}, product, layer.attention_post_norm, product);
-  }
-  add_to_residual({"attention.add", index}, &layer.mlp_norm);
+  const ResidualNames names{{"attention.o", index}, {"attention_post_norm", index}, {"attention.add", index}};
+  add_to_residual(names, attended, layer.o, layer.has_attention_post ? &layer.attention_post_norm : nullptr);
 }
 
-void Decoder::run_mlp(std::uint32_t index, const dev::Norm* next_norm) {
+void Decoder::run_mlp(std::uint32_t index) {
   const Layer& layer = layers_[index];
   const std::int64_t t = executor_.counts().tokens;
-  const dev::Tensor h = h_.rows(0, t), gate = gate_.rows(0, t), product = product_.rows(0, t);
+  const dev::Input in = normed("mlp_norm", index, layer.mlp_norm);
+  const dev::Tensor gate = gate_.rows(0, t);
   if (layer.has_gate) {
-    dev::gateup_glu(executor_, index, h, layer.gate, layer.up, spec_.activation, gate, up_.rows(0, t));
+    dev::gateup_glu(executor_, index, in, layer.gate, layer.up, spec_.activation, gate, up_.rows(0, t));
   } else {
-    dev::linear(executor_, {"mlp.up", index}, h, layer.up, gate);
-    dev::act(executor_, {"mlp.act", index}, gate, spec_.activation);
+    dev::linear_act(executor_, {"mlp.up", index}, {"mlp.act", index}, in, layer.up, spec_.activation, gate);
   }
-  dev::linear(executor_, {"mlp.down", index}, gate, layer.down, product);
-  if (layer.has_mlp_post) dev::norm(executor_, {"mlp_post_norm", index}, product, layer.mlp_post_norm, product);
-  add_to_residual({"mlp.add", index}, next_norm);
+  const ResidualNames names{{"mlp.down", index}, {"mlp_post_norm", index}, {"mlp.add", index}};
+  add_to_residual(names, gate, layer.down, layer.has_mlp_post ? &layer.mlp_post_norm : nullptr);
 }
 
 // Only for the rows that need logits, a block at a time. `logits` may be null for one block.
@@ -267,7 +271,7 @@ void Decoder::run_head(engine::Logits* logits) {
 }
 
 void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
-  std::vector<std::byte> bytes(block.end());
+  const std::span<std::byte> bytes = landed_.bytes().first(block.end());
   block.storage->get_host(0, bytes);
   const auto count = static_cast<std::size_t>(block.shape[0] * block.shape[1]);
   if (block.type == DType::kF64) {
@@ -284,10 +288,11 @@ void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
                    [](std::uint16_t half) { return std::bit_cast<float>(std::uint32_t{half} << 16); });
     return;
   }
+  std::vector<std::byte> converted;
   if (block.type != DType::kF32) {
-    bytes = dev::convert(executor_.reference(), {bytes, block.type, 1, count}, DType::kF32);
+    converted = dev::convert(executor_.reference(), {bytes, block.type, 1, count}, DType::kF32);
   }
-  const auto* values = reinterpret_cast<const float*>(bytes.data());
+  const auto* values = reinterpret_cast<const float*>(converted.empty() ? bytes.data() : converted.data());
   logits.values.insert(logits.values.end(), values, values + count);
 }
 

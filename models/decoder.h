@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/device/landing.h"
 #include "models/decoder_pick.h"
 #include "models/decoder_rope.h"
 #include "models/load.h"
@@ -59,9 +60,14 @@ class Decoder final : public LoadedModel {
   void run_layers();
   void run_embedding();
   void run_attention(std::uint32_t index);
-  void run_mlp(std::uint32_t index, const device::Norm* next_norm);
+  void run_mlp(std::uint32_t index);
   void run_head(engine::Logits* logits);
-  void add_to_residual(device::OpName name, const device::Norm* next_norm);
+  struct ResidualNames {
+    device::OpName linear, norm, add;
+  };
+  void add_to_residual(const ResidualNames& names, const device::Tensor& y, const device::Linear& linear,
+                       const device::Norm* post_norm);
+  device::Input normed(const char* role, std::uint32_t index, const device::Norm& norm) const;
   void read_logits(const device::Tensor& block, engine::Logits& logits);
 
   // decoder_pick.cc: the other end of a step.
@@ -85,6 +91,7 @@ class Decoder final : public LoadedModel {
   device::Linear head_;
   // Activations of a step, sized for the largest one.
   device::Tensor x_, h_, q_, k_, v_, qkv_, attended_, gate_, up_, product_, head_rows_, logits_;
+  device::Landing landed_;  // logits
   std::unique_ptr<DecoderPicking> picking_;
   bool can_pick_ = false;
 };

@@ -27,8 +27,7 @@ void Decoder::create_picking() {
   if (!dev::Event::available(*device)) return;
   const std::uint64_t bytes = picking_->ids.end() + picking_->values.end();
   for (DecoderPicking::Slot& slot : picking_->slots) {
-    slot.pinned = device->alloc_pinned(bytes);
-    if (!slot.pinned) slot.pageable.resize(bytes);
+    slot.room = dev::Landing(*device, bytes);
     slot.done = std::make_unique<dev::Event>(device);
   }
 }
@@ -83,7 +82,7 @@ void Decoder::begin_pick(const sched::Step& step, std::span<const std::int32_t> 
   executor_.leave_step();
   slot.rows = step.rows();
   std::uint64_t staged = 0;
-  const std::span<std::byte> bytes = slot.bytes();
+  const std::span<std::byte> bytes = slot.room.bytes();
   const std::uint64_t ids = picking_->ids.rows(0, slot.rows).end(), values = picking_->values.rows(0, slot.rows).end();
   std::memset(bytes.data(), 0xff, picking_->ids.end());  // no token: what doesn't arrive must not pass for one
   executor_.chosen().download_async(picking_->ids.storage->read(0, staged), 0, bytes.first(ids));
@@ -99,7 +98,7 @@ std::vector<engine::Pick> Decoder::end_pick() {
   DecoderPicking::Slot& slot = picking_->slots[picking_->under_way == 1 ? 1 - picking_->next : picking_->next];
   slot.done->wait();
   --picking_->under_way;
-  const std::span<const std::byte> bytes = slot.bytes();
+  const std::span<const std::byte> bytes = slot.room.bytes();
   const std::size_t element = dtype_info(picking_->values.type).block_bytes;
   std::vector<double> logits(slot.rows);
   dev::convert(executor_.reference(),

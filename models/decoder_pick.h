@@ -5,25 +5,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
 
 #include "core/device/executor.h"
+#include "core/device/landing.h"
 
 namespace backplane::models {
 
 struct DecoderPicking {
   // What comes back of one step.
   struct Slot {
-    std::optional<device::Buffer> pinned;
-    std::vector<std::byte> pageable;  // where nothing is pinned
+    device::Landing room;
     std::unique_ptr<device::Event> done;
     std::uint32_t rows = 0;
-
-    std::span<std::byte> bytes() {
-      return pinned ? std::span(pinned->host(), pinned->bytes()) : std::span<std::byte>(pageable);
-    }
   };
 
   device::Tensor rows, ids, values, targets;

@@ -80,6 +80,10 @@ void Executor::plan(const StepLimits& limits, const std::function<void()>& ops) 
     throw;
   }
   mode_ = Mode::kRun;
+  const auto elsewhere = [](const Site& site) {
+    return !site.skipped && (!site.fused || site.native) && (!site.native || site.slot != 0);
+  };
+  one_device_ = Event::available(*devices_.front()) && std::none_of(sites_.begin(), sites_.end(), elsewhere);
 }
 
 void Executor::begin_step(const sched::Step& step, bool may_capture, std::uint32_t variant) {
@@ -133,9 +137,7 @@ void Executor::issue(const std::function<void()>& ops) {
 
 void Executor::end_step() {
   for (const auto& device : devices_) device->sync();
-  if (cursor_ != sites_.size()) {
-    throw Error(ErrorCode::kInternal, fmt::format("a step issued {} ops of {} planned", cursor_, sites_.size()));
-  }
+  leave_step();
 }
 
 void Executor::leave_step() {
@@ -144,13 +146,7 @@ void Executor::leave_step() {
   }
 }
 
-bool Executor::can_leave_steps() const {
-  const auto elsewhere = [](const Site& site) {
-    return !site.skipped && (!site.fused || site.native) && (!site.native || site.slot != 0);
-  };
-  return Event::available(*devices_.front()) && !observer_ && !op_times_ &&
-         std::none_of(sites_.begin(), sites_.end(), elsewhere);
-}
+bool Executor::can_leave_steps() const { return one_device_ && !observer_ && !op_times_; }
 
 void Executor::abandon_step() noexcept {
   if (captures_) captures_->abandon();

@@ -68,9 +68,20 @@ void head_argmax(Executor& ex, OpName name, const Tensor& x, const Linear& spec,
 // a += alpha * b; out = norm(a).
 void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b, double alpha, const Norm& spec,
               const Tensor& out);
-// x += alpha * (y W^T + bias); `product` is scratch for the unfused form.
-void linear_add(Executor& ex, OpName name, const Tensor& y, const Linear& spec, double alpha, const Tensor& x,
-                const Tensor& product);
+// x += alpha * (y W^T + bias); `product` is scratch for the unfused form, whose ADD has a name of its own.
+void linear_add(Executor& ex, OpName name, OpName add_name, const Tensor& y, const Linear& spec, double alpha,
+                const Tensor& x, const Tensor& product);
+
+// What some fused ops read: x, or its norm, which they make themselves.
+struct Input {
+  Tensor x;
+  const Norm* norm = nullptr;
+  OpName norm_name{};
+  Tensor normed;  // scratch for the norm
+};
+// out = f(in W^T + bias), f of a BP_ACT_* or, for 0, nothing.
+void linear_act(Executor& ex, OpName name, OpName act_name, const Input& in, const Linear& spec, std::uint32_t kind,
+                const Tensor& out);
 
 struct Qkv {
   Linear q, k, v;
@@ -80,10 +91,10 @@ struct Qkv {
   Attention attention;
 };
 // q, k and v are [T, h, D]; k and v are scratch afterwards.
-void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, const Tensor& q, const Tensor& k,
+void qkv(Executor& ex, std::uint32_t layer, const Input& in, const Qkv& spec, const Tensor& q, const Tensor& k,
          const Tensor& v);
-// gate = f(x Wg^T) * (x Wu^T); up is scratch.
-void gateup_glu(Executor& ex, std::uint32_t layer, const Tensor& x, const Linear& gate_spec, const Linear& up_spec,
+// gate = f(in Wg^T) * (in Wu^T); up is scratch.
+void gateup_glu(Executor& ex, std::uint32_t layer, const Input& in, const Linear& gate_spec, const Linear& up_spec,
                 std::uint32_t kind, const Tensor& gate, const Tensor& up);
 
 }  // namespace backplane::device

@@ -31,6 +31,7 @@ inline std::pair<bp_tensor, bp_tensor> bind_pair(Binder& b, const Tensor& x, con
 }
 
 inline void bind_norm(Binder& b, bp_norm_args& a, const Norm& spec, std::pair<bp_tensor, bp_tensor> x_out) {
+  a = {};
   a.size = sizeof(a);
   std::tie(a.x, a.out) = x_out;
   a.weight = b.constant(spec.weight);
@@ -51,6 +52,7 @@ inline void bind_linear(Binder& b, const Linear& spec, bp_matrix& weight, bp_ten
 }
 
 inline void bind_rope(Binder& b, bp_rope_args& a, const Rope& spec, const Tensor& x, bp_tensor bound) {
+  a = {};
   a.size = sizeof(a);
   a.x = bound;
   a.pos = b.pos();
@@ -65,6 +67,7 @@ inline void bind_rope(Binder& b, bp_rope_args& a, const Rope& spec, const Tensor
 
 inline void bind_kv_write(Binder& b, bp_kv_write_args& a, const Attention& spec, bp_tensor k, bp_tensor v,
                           bool value_dim_differs) {
+  a = {};
   a.size = sizeof(a);
   a.step = b.step();
   a.k = k;

@@ -4,23 +4,51 @@
 namespace backplane::device {
 namespace {
 
-// Argument structs of fused ops together with those that they point to: they live and move as one.
+// Argument structs of fused ops together with those that they point to: they live and move as one. Only `main` is
+// zeroed for everyone; those who bind the others do it for them.
 struct AddNormArgs {
+  AddNormArgs() : main{} {}
   bp_add_norm_args main;
   bp_norm_args norm;
 };
 
+struct LinearActArgs {
+  LinearActArgs() : main{} {}
+  bp_linear_args main;
+  bp_norm_args x_norm;
+};
+
 struct QkvArgs {
+  QkvArgs() : main{} {}
   bp_qkv_args main;
-  bp_norm_args q_norm, k_norm;
+  bp_norm_args x_norm, q_norm, k_norm;
   bp_rope_args rope;
   bp_kv_write_args write;
 };
 
 struct GateupArgs {
+  GateupArgs() : main{} {}
   bp_gateup_args main;
+  bp_norm_args x_norm;
   bp_glu_args glu;
 };
+
+// The op's x. Of an input with a norm, that is the scratch.
+bp_tensor bind_input(Binder& b, const Input& in, bp_norm_args& norm, const bp_norm_args*& at) {
+  if (in.norm == nullptr) return b.in(in.x);
+  bind_norm(b, norm, *in.norm, {b.in(in.x), b.out(in.normed)});
+  b.feature(BP_FEATURE_X_NORM);
+  at = &norm;
+  return norm.out;
+}
+
+// The norm as an op, and what the others then read.
+Input normalized(Executor& ex, const Input& in) {
+  norm(ex, in.norm_name, in.x, *in.norm, in.normed);
+  Input plain;
+  plain.x = in.normed;
+  return plain;
+}
 
 }  // namespace
 
@@ -42,8 +70,8 @@ void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b_tensor
   });
 }
 
-void linear_add(Executor& ex, OpName name, const Tensor& y, const Linear& spec, double alpha, const Tensor& x,
-                const Tensor& product) {
+void linear_add(Executor& ex, OpName name, OpName add_name, const Tensor& y, const Linear& spec, double alpha,
+                const Tensor& x, const Tensor& product) {
   const auto bind = [&](Binder& b, bp_linear_args& a) {
     a.size = sizeof(a);
     a.x = b.in(y);
@@ -54,11 +82,30 @@ void linear_add(Executor& ex, OpName name, const Tensor& y, const Linear& spec, 
   };
   ex.fused<bp_linear_args>(BP_OP_LINEAR_ADD, name, bind, [&] {
     linear(ex, name, y, spec, product);
-    add(ex, name, x, product, alpha);
+    add(ex, add_name, x, product, alpha);
   });
 }
 
-void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, const Tensor& q, const Tensor& k,
+void linear_act(Executor& ex, OpName name, OpName act_name, const Input& in, const Linear& spec, std::uint32_t kind,
+                const Tensor& out) {
+  if (in.norm == nullptr && kind == 0) return linear(ex, name, in.x, spec, out);
+  const auto bind = [&](Binder& b, LinearActArgs& args) {
+    bp_linear_args& m = args.main;
+    m.size = sizeof(m);
+    m.x = bind_input(b, in, args.x_norm, m.x_norm);
+    bind_linear(b, spec, m.weight, m.bias);
+    m.out = b.out(out);
+    m.kind = kind;
+    if (kind != 0) b.feature(activation_feature(kind));
+  };
+  ex.fused<LinearActArgs>(BP_OP_LINEAR_ACT, name, bind, [&] {
+    if (in.norm != nullptr) return linear_act(ex, name, act_name, normalized(ex, in), spec, kind, out);
+    linear(ex, name, in.x, spec, out);
+    act(ex, act_name, out, kind);
+  });
+}
+
+void qkv(Executor& ex, std::uint32_t layer, const Input& in, const Qkv& spec, const Tensor& q, const Tensor& k,
          const Tensor& v) {
   const auto flat = [](const Tensor& t) {
     Tensor rows = t;
@@ -70,7 +117,7 @@ void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, co
   const auto bind = [&](Binder& b, QkvArgs& args) {
     bp_qkv_args& m = args.main;
     m.size = sizeof(m);
-    m.x = b.in(x);
+    m.x = bind_input(b, in, args.x_norm, m.x_norm);
     bind_linear(b, spec.q, m.q_weight, m.q_bias);
     bind_linear(b, spec.k, m.k_weight, m.k_bias);
     bind_linear(b, spec.v, m.v_weight, m.v_bias);
@@ -88,9 +135,10 @@ void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, co
     if (!spec.rope) b.feature(BP_FEATURE_NO_ROPE);
   };
   ex.fused<QkvArgs>(BP_OP_QKV_ROPE_WRITE, {"attention.qkv", layer}, bind, [&] {
-    linear(ex, {"attention.q", layer}, x, spec.q, flat(q));
-    linear(ex, {"attention.k", layer}, x, spec.k, flat(k));
-    linear(ex, {"attention.v", layer}, x, spec.v, flat(v));
+    if (in.norm != nullptr) return qkv(ex, layer, normalized(ex, in), spec, q, k, v);
+    linear(ex, {"attention.q", layer}, in.x, spec.q, flat(q));
+    linear(ex, {"attention.k", layer}, in.x, spec.k, flat(k));
+    linear(ex, {"attention.v", layer}, in.x, spec.v, flat(v));
     if (spec.q_norm) norm(ex, {"attention.q_norm", layer}, q, *spec.q_norm, q);
     if (spec.k_norm) norm(ex, {"attention.k_norm", layer}, k, *spec.k_norm, k);
     if (spec.rope) rope(ex, {"attention.q_rope", layer}, q, *spec.rope);
@@ -99,15 +147,16 @@ void qkv(Executor& ex, std::uint32_t layer, const Tensor& x, const Qkv& spec, co
   });
 }
 
-void gateup_glu(Executor& ex, std::uint32_t layer, const Tensor& x, const Linear& gate_spec, const Linear& up_spec,
+void gateup_glu(Executor& ex, std::uint32_t layer, const Input& in, const Linear& gate_spec, const Linear& up_spec,
                 std::uint32_t kind, const Tensor& gate, const Tensor& up) {
   const auto bind = [&](Binder& b, GateupArgs& args) {
     bp_gateup_args& m = args.main;
     m.size = sizeof(m);
-    m.x = b.in(x);
+    m.x = bind_input(b, in, args.x_norm, m.x_norm);
     bind_linear(b, gate_spec, m.gate_weight, m.gate_bias);
     bind_linear(b, up_spec, m.up_weight, m.up_bias);
     m.out = b.out(gate);
+    args.glu = {};
     args.glu.size = sizeof(args.glu);
     args.glu.gate = args.glu.out = m.out;
     args.glu.up = b.out(up);
@@ -116,8 +165,9 @@ void gateup_glu(Executor& ex, std::uint32_t layer, const Tensor& x, const Linear
     b.feature(activation_feature(kind));
   };
   ex.fused<GateupArgs>(BP_OP_GATEUP_GLU, {"mlp.gateup", layer}, bind, [&] {
-    linear(ex, {"mlp.gate", layer}, x, gate_spec, gate);
-    linear(ex, {"mlp.up", layer}, x, up_spec, up);
+    if (in.norm != nullptr) return gateup_glu(ex, layer, normalized(ex, in), gate_spec, up_spec, kind, gate, up);
+    linear(ex, {"mlp.gate", layer}, in.x, gate_spec, gate);
+    linear(ex, {"mlp.up", layer}, in.x, up_spec, up);
     glu(ex, {"mlp.glu", layer}, gate, up, kind);
   });
 }

@@ -146,6 +146,9 @@ std::uint64_t Weight::realize(Slot slot, std::size_t form) {
       break;
   }
   held.ready = true;
+  held.matrix = describe(held.form);
+  held.matrix.weight = held.imported;
+  held.matrix.tensor.buffer = held.buffer.handle();
   if (bytes != 0 && source_.release && !in_place_anywhere()) source_.release(source_.stored.data);
   return bytes;
 }
@@ -221,12 +224,6 @@ std::uint64_t Weight::realize_converted(Device& device, Held& held) {
   return rows.rows * to_row;
 }
 
-bp_matrix Weight::matrix(Slot slot, std::size_t form) const {
-  const Held& held = held_[slot][form];
-  bp_matrix matrix = describe(held.form);
-  matrix.weight = held.imported;
-  matrix.tensor.buffer = held.buffer.handle();
-  return matrix;
-}
+bp_matrix Weight::matrix(Slot slot, std::size_t form) const { return held_[slot][form].matrix; }
 
 }  // namespace backplane::device

@@ -71,6 +71,7 @@ class Weight {
     bool ready = false;
     bp_weight imported = nullptr;
     Buffer buffer;
+    bp_matrix matrix{};  // once it is ready
   };
   std::uint64_t uses_on(Slot slot) const;
   bool imports(Device& device, std::uint64_t uses) const;

@@ -88,7 +88,7 @@ const Case kCases[] = {
     {"stale_kv", lose_writes_of_decodes, {"KV_WRITE"}, "layers.1.attention.kv_write"},
     {"wrong_pages", confuse_pages, kAttention, "layers.1.attention."},
     {"bias_missing", forget_the_bias, {"LINEAR"}, "layers.1.attention.qkv", true},
-    {"other_eps", take_another_eps, {"NORM"}, "layers.1.attention.add"},  // the norm that follows it
+    {"other_eps", take_another_eps, {"NORM"}, "layers.1.attention_norm"},
     {"other_gelu", take_the_other_gelu, {"ACT"}, "layers.1.mlp.act", true},
     {"group_shifted", shift_a_group, {"LINEAR"}, "layers.1.mlp.down"},
 };

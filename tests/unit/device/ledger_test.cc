@@ -38,7 +38,8 @@ TEST_F(LedgerTest, CountsReasonsAndBytesBothWays) {
   EXPECT_EQ(entries[0].device, "cpu:f32");
   EXPECT_EQ(entries[0].shape, "prefill");
   EXPECT_EQ(entries[0].reason, "turned off by an option");
-  EXPECT_EQ(entries[0].count, 2u) << "before attention and before the head; the third is a part of ADD_NORM";
+  EXPECT_EQ(entries[0].count, 2u) << "before attention, as there is no QKV_ROPE_WRITE for heads of 8, and before the "
+                                     "head; the third is a part of GATEUP_GLU";
   // [5,32] there and back, and the two rows for the head there and back.
   EXPECT_EQ(entries[0].bytes_staged, 2u * 5 * 32 * 4 + 2u * 2 * 32 * 4);
   EXPECT_GT(entries[0].seconds, 0);
@@ -71,8 +72,8 @@ TEST_F(LedgerTest, KindsOfSteps) {
 }
 
 TEST_F(LedgerTest, FusedOpsThatRunAsTheirPartsAreNoFallbacks) {
-  EXPECT_TRUE(after_a_step("without=ADD_NORM+GATEUP_GLU").empty());
-  EXPECT_NO_THROW(load("without=ADD_NORM+GATEUP_GLU", FallbackPolicy::kDeny));
+  EXPECT_TRUE(after_a_step("without=LINEAR_ADD+GATEUP_GLU").empty());
+  EXPECT_NO_THROW(load("without=LINEAR_ADD+GATEUP_GLU", FallbackPolicy::kDeny));
 }
 
 TEST_F(LedgerTest, DenyNamesTheOpAndTheReason) {

@@ -15,7 +15,7 @@ constexpr const char* kSingleOps[] = {"EMBED",       "NORM", "LINEAR", "ROPE", "
                                       "ATTN_DECODE", "ACT",  "GLU",    "ADD",  "GATHER_ROWS", "CAST"};
 
 // All fused ops of the opaque device, to be added to a list of ops that it lacks.
-constexpr const char* kFusedOps = "ADD_NORM+GATEUP_GLU+QKV_ROPE_WRITE+LINEAR_ADD+HEAD_ARGMAX";
+constexpr const char* kFusedOps = "ADD_NORM+GATEUP_GLU+QKV_ROPE_WRITE+LINEAR_ADD+HEAD_ARGMAX+LINEAR_ACT";
 
 // Written once for all tests.
 struct Model {
@@ -76,7 +76,7 @@ TEST_P(DeviceModelTest, EverythingRunsOnTheDevice) {
 TEST_P(DeviceModelTest, EachOpTakenAway) {
   for (const char* op : kSingleOps) check(std::string("without=") + op);
   for (const char* op : kSingleOps) check(std::string("without=") + kFusedOps + "+" + op);
-  for (const char* op : {"ADD_NORM", "GATEUP_GLU", "QKV_ROPE_WRITE", "LINEAR_ADD", "HEAD_ARGMAX"}) {
+  for (const char* op : {"ADD_NORM", "GATEUP_GLU", "QKV_ROPE_WRITE", "LINEAR_ADD", "HEAD_ARGMAX", "LINEAR_ACT"}) {
     EXPECT_EQ(check(std::string("without=") + op, {}, FallbackPolicy::kDeny), 0u);
   }
 }
@@ -129,8 +129,8 @@ TEST_P(DeviceModelTest, OpsThatWantAnotherActivationType) {
 }
 
 TEST_P(DeviceModelTest, HalfPrecisionDevice) {
-  for (const char* options :
-       {"", "without=NORM", "without=LINEAR+ADD+ADD_NORM+GATEUP_GLU+QKV_ROPE_WRITE", "no_kv=1", "without=CAST"}) {
+  for (const char* options : {"", "without=NORM", "without=LINEAR+ADD+LINEAR_ADD+LINEAR_ACT+GATEUP_GLU+QKV_ROPE_WRITE",
+                              "no_kv=1", "without=CAST"}) {
     SCOPED_TRACE(options);
     const auto loaded = load_on(model().path, open_opaque("opaque:f16", options), test::policy(FallbackPolicy::kAllow));
     EXPECT_EQ(loaded->executor().activation_type(), DType::kF16);
@@ -140,7 +140,7 @@ TEST_P(DeviceModelTest, HalfPrecisionDevice) {
 
 TEST_P(DeviceModelTest, FusedOpsTurnedOffChangeNoBit) {
   const auto cpu = test::open_device("cpu:f32");
-  for (const std::uint32_t off : {BP_OP_ADD_NORM, BP_OP_QKV_ROPE_WRITE, BP_OP_GATEUP_GLU, BP_OP_LINEAR_ADD}) {
+  for (const std::uint32_t off : {BP_OP_QKV_ROPE_WRITE, BP_OP_GATEUP_GLU, BP_OP_LINEAR_ADD, BP_OP_LINEAR_ACT}) {
     SCOPED_TRACE(off);
     ExecutorOptions options = test::policy(FallbackPolicy::kDeny);
     options.allow = [off](std::uint32_t code) { return code != off; };

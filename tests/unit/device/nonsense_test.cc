@@ -130,7 +130,8 @@ struct Told {
   static inline std::atomic<int> transposed{0}, canonical{0}, other{0};
 
   static bp_status prepare(bp_device, bp_context, const bp_op_query* query, bp_prepared* prepared) {
-    if (query->code == BP_OP_LINEAR && (query->features & BP_FEATURE_TRANSPOSED)) {
+    const bool is_product = query->code == BP_OP_LINEAR_ACT || query->code == BP_OP_LINEAR_ADD;
+    if (is_product && (query->features & BP_FEATURE_TRANSPOSED)) {
       ++transposed;
     } else if (query->code == BP_OP_ATTN_PREFILL && (query->features & BP_FEATURE_KV_CANONICAL)) {
       ++canonical;

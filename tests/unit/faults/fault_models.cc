@@ -22,7 +22,7 @@ const FaultModel kModels[] = {
     {"mistral", [](Folder f) { return write_tiny_hf(f, TinyHf::kMistral); }},
     {"q8_0", [](Folder f) { return typed(f, TinyType::kQ8_0); }},
     {"q5_0", [](Folder f) { return typed(f, TinyType::kQ5_0); }, "import=F32"},  // converted by the reference
-    {"fallbacks", llama, "without=NORM+ATTN_DECODE+ADD_NORM"},
+    {"fallbacks", llama, "without=NORM+ATTN_DECODE+QKV_ROPE_WRITE"},
     {"casts", llama, "want_f16=LINEAR+NORM", "", 0.02},
     {"visible", llama, "visible=1"},
     {"no_kv", llama, "", "kv"},

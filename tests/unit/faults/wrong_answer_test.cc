@@ -78,7 +78,7 @@ TEST_P(WrongAnswer, EachQuestionAnsweredWithNo) {
     if (!asked) break;
     test::note_wrong("no to a question, " + std::string(GetParam().name), false);
   }
-  EXPECT_GT(changed, 5u);
+  EXPECT_GE(changed, 5u);
 }
 
 class NanAnswer : public WrongAnswer {};
