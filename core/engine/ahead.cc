@@ -84,6 +84,7 @@ void Engine::go_ahead() {
   }
   next.committed = false;
   next.next_share.assign(next.shares.size(), -1);
+  next.stand_in.assign(next.shares.size(), true);
   in_flight_ = 2;
   try {
     copy_pages(next.shares);
@@ -117,7 +118,10 @@ void Engine::take_picks(std::span<const Pick> picks, std::vector<Event>& events)
     if (!flight.shares[i].sequence) continue;
     Active& active = static_cast<Active&>(*flight.shares[i].sequence);
     if (!flight.committed) scheduler_.commit(flight.shares[i]);
-    if (flight.next_share[i] >= 0) active.tokens.pop_back();  // what stood for the pick
+    if (flight.next_share[i] >= 0) {
+      active.tokens.pop_back();  // what stood for the pick
+      this->flight(1).stand_in[static_cast<std::size_t>(flight.next_share[i])] = false;
+    }
     try {
       sample::check_logits({&picks[i].logit, 1});
       Draw draw;
@@ -143,10 +147,10 @@ void Engine::note_failure(std::string_view what, const std::exception& error) {
 void Engine::take_back() {
   runner_.abandon();
   for (std::size_t f = in_flight_; f-- > 0;) {
-    for (const sched::Share& share : flight(f).shares) {
-      if (!share.sequence) continue;
-      sched::Sequence& sequence = *share.sequence;
-      if (f == 1) sequence.tokens.pop_back();  // what stood for the pick
+    for (std::size_t i = 0; i < flight(f).shares.size(); ++i) {
+      if (!flight(f).shares[i].sequence) continue;
+      sched::Sequence& sequence = *flight(f).shares[i].sequence;
+      if (f == 1 && flight(1).stand_in[i]) sequence.tokens.pop_back();
       if (flight(f).committed) {
         book_.distrust(sequence.kv);
         --sequence.computed;

@@ -138,6 +138,7 @@ class Engine {
     std::vector<sched::Share> shares;
     bool committed = false;                // its tokens are taken for computed: the next one has begun
     std::vector<std::int32_t> next_share;  // by share: its place in the next flight, or -1
+    std::vector<bool> stand_in;            // by share, of the second: its sequence ends in a token that isn't known yet
   };
 
   // engine.cc
