@@ -2,9 +2,13 @@
 //
 // A warp has two rows of the matrix; its lanes have columns that follow each other, as many at a time as make 16 bytes,
 // and decode them once for all tokens. What a GPU needs to keep its memory busy is bytes on their way: an H200 has to
-// wait for about 25 KB on each of its multiprocessors at any moment (4.8 TB/s for 700 ns, divided by 132). So each lane
-// asks for its next columns of both rows before it multiplies the ones it has, and for the first ones before the
-// activations are there: with 16 warps on a multiprocessor these are 32 KB.
+// wait for about 25 KB on each of its multiprocessors at any moment (4.8 TB/s for 700 ns, divided by 132). So with one
+// token or two each lane has some columns of both rows on their way while it multiplies others, the first ones before
+// the activations are there: with 16 warps on a multiprocessor 36 KB or more. With more tokens it multiplies for longer
+// than it waits.
+//
+// It also needs few instructions: at 4.8 TB/s an H200 has 3.5 of them for a weight of Q4_K. Scales are therefore
+// applied to sums of spans of columns.
 //
 // Activations go to shared memory once for a block, which therefore has as many warps as the rows allow: they come from
 // the second-level cache, and for 32 rows are a fifth of what the weights are in four bits.
@@ -31,16 +35,34 @@ constexpr int kPieceColumns = kTokens == 1   ? 4096
                               : kTokens <= 4 ? 2048
                                              : 1024;
 
-// A float4 for each lane and each part of what it takes at once. Lines of lanes are moved apart so far that those who
-// fill them, in the order of columns, don't meet in a bank either.
-template <bp_type kType>
+// How much more than their values weights are when they are multiplied, before their scale. With it, the sums of
+// activations have to be taken off again, and where a large activation meets a small weight some digits are lost: few
+// in activations of BF16, too many in those of F32, whose weights are made exact at a subtraction each.
+template <class A, bp_type kType>
+constexpr int kOffset = sizeof(A) == 4 ? 0 : Format<kType>::kCenter;
+
+// Of activations in shared memory: a float4 for each lane and each part of what it takes at once. Lines of lanes are
+// moved apart so far that those who fill them, in the order of columns, don't meet in a bank either. Then, where
+// weights need them, the sums of spans of columns: one for each lane and each span of what it takes at once.
+template <class A, bp_type kType, int kTokens>
 struct XLayout {
-  static constexpr int kParts = Format<kType>::kColumns / 4;
+  using F = Format<kType>;
+  static constexpr int kParts = F::kColumns / 4;
   static constexpr int kLine = 32 + (kParts == 1 ? 0 : 8 / kParts);
-  static constexpr int kChunk = kParts * kLine;                  // of 32 lanes
-  static constexpr int kColumns = 32 * Format<kType>::kColumns;  // that these are
+  static constexpr int kChunk = kParts * kLine;      // of 32 lanes
+  static constexpr int kColumns = 32 * F::kColumns;  // that these are
+  static constexpr int kChunks = kPieceColumns<kTokens> / kColumns, kPitch = kChunks * kChunk;
+  static constexpr bool kHasSums = kOffset<A, kType> != 0 || F::kAddend;
+  static constexpr int kSpan = kHasSums ? F::kSpan : 0;
+  static constexpr int kSpans = kSpan == 0 ? 0 : F::kColumns / kSpan, kSumChunk = 32 * kSpans;
+  static constexpr int kSumPitch = kChunks * kSumChunk;
   static __device__ __forceinline__ int place(int four) {
     return four / (32 * kParts) * kChunk + four % kParts * kLine + four / kParts % 32;
+  }
+  // Of the span that ends with these four columns.
+  static __device__ __forceinline__ int sum_place(int four) {
+    const int span = four / (kSpan / 4);
+    return span / kSumChunk * kSumChunk + span % kSpans * 32 + span / kSpans % 32;
   }
 };
 
@@ -105,29 +127,73 @@ __device__ __forceinline__ float4 normalize_four(const XNorm& norm, const Moment
   return {inside(y.x, 0), inside(y.y, 1), inside(y.z, 2), inside(y.w, 3)};
 }
 
+// What of a row's four columns is as it was read.
+template <class A>
+using FourBits = std::conditional_t<sizeof(A) == 4, uint4, uint2>;
+template <class A>
+__device__ __forceinline__ float4 four_of(const FourBits<A>& bits) {
+  A four[4];
+  memcpy(static_cast<void*>(four), &bits, sizeof(bits));
+  return {to_float(four[0]), to_float(four[1]), to_float(four[2]), to_float(four[3])};
+}
+
+// Whether all rows of activations, and what their norm multiplies with, can be read four columns at a time.
+template <class A>
+__device__ __forceinline__ bool has_whole_fours(const ProductsCall& call) {
+  const Rows& rows = call.x_norm.x.data != nullptr ? call.x_norm.x : call.x;
+  const auto bits = reinterpret_cast<std::uintptr_t>(rows.data) | static_cast<std::uintptr_t>(rows.inner_stride);
+  const auto norms =
+      reinterpret_cast<std::uintptr_t>(call.x_norm.weight) | reinterpret_cast<std::uintptr_t>(call.x_norm.bias);
+  return bits % (4 * sizeof(A)) == 0 && norms % 16 == 0 && call.parts[0].weight.columns % 4 == 0;
+}
+
 // Columns from `begin` on of all tokens to shared memory, normalized where the call has a norm; zero beyond the last
-// one, up to a whole chunk.
-template <class A, bp_type kType, int kTokens, int kPitch>
+// one, up to a whole chunk. Threads go through tokens and columns together, with some of them on their way at once.
+template <class A, bp_type kType, int kTokens, bool kWhole>
 __device__ __forceinline__ void stage(const ProductsCall& call, const Moments* moments, std::int64_t first_token,
-                                      std::int64_t begin, float4* x) {
-  using Layout = XLayout<kType>;
+                                      std::int64_t begin, float4* x, float* x_sums) {
+  using Layout = XLayout<A, kType, kTokens>;
+  constexpr int kAtOnce = !kWhole ? 1 : 2;
   const std::int64_t columns = call.parts[0].weight.columns;
   const bool has_norm = call.x_norm.x.data != nullptr;
+  const Rows& rows = has_norm ? call.x_norm.x : call.x;
   const std::int64_t left = (columns - begin + Layout::kColumns - 1) / Layout::kColumns * Layout::kColumns;
   const int fours = static_cast<int>(left < kPieceColumns<kTokens> ? left : kPieceColumns<kTokens>) / 4;
-  for (int t = 0; t < kTokens; ++t) {
-    if (first_token + t >= call.tokens) break;  // nobody looks at the sums of the others
-    const std::int64_t token = CU_FAULT("few.first_token") ? first_token : first_token + t;
-    const A* row = token_of<A>(has_norm ? call.x_norm.x : call.x, token);
-    Moments own{};
-    if (has_norm) {
-      own.mean = cu::ld_shared(&moments[t].mean);
-      own.factor = cu::ld_shared(&moments[CU_FAULT("few.first_factor") ? 0 : t].factor);
+  const std::int64_t tokens_left = call.tokens - first_token;
+  const int tokens = tokens_left < kTokens ? static_cast<int>(tokens_left) : kTokens;
+  const int all = (begin == 0 ? kTokens : tokens) * fours;  // those that aren't there are 0 once and for all
+  const int threads = static_cast<int>(blockDim.x);
+  for (int first = static_cast<int>(threadIdx.x); first < all; first += kAtOnce * threads) {
+    FourBits<A> bits[kAtOnce];
+    float4 four[kAtOnce];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int i = first + n * threads, t = kTokens == 1 ? 0 : i / fours;
+      const std::int64_t column = begin + 4 * (i - t * fours);
+      const A* row = token_of<A>(rows, CU_FAULT("few.first_token") ? first_token : first_token + t);
+      if constexpr (kWhole) {
+        bits[n] = {};
+        if (t < tokens && column < columns) bits[n] = cu::ld_global(reinterpret_cast<const FourBits<A>*>(row + column));
+      } else {
+        four[n] = t < tokens ? load_four(row, column, columns) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+      }
     }
-    for (int i = static_cast<int>(threadIdx.x); i < fours; i += static_cast<int>(blockDim.x)) {
-      float4 four = load_four(row, begin + 4 * i, columns);
-      if (has_norm) four = normalize_four(call.x_norm, own, four, begin + 4 * i, columns);
-      cu::st_shared(x + t * kPitch + Layout::place(i), four);
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      const int i = first + n * threads, t = kTokens == 1 ? 0 : i / fours, own = i - t * fours;
+      if (i >= all) break;  // a whole warp
+      if constexpr (kWhole) four[n] = four_of<A>(bits[n]);
+      if (has_norm && t < tokens) {
+        const Moments of{cu::ld_shared(&moments[t].mean),
+                         cu::ld_shared(&moments[CU_FAULT("few.first_factor") ? 0 : t].factor)};
+        four[n] = normalize_four(call.x_norm, of, four[n], begin + 4 * own, columns);
+      }
+      cu::st_shared(x + t * Layout::kPitch + Layout::place(own), four[n]);
+      if constexpr (Layout::kSpan != 0) {
+        float sum = sum_of(four[n]);
+        for (int step = Layout::kSpan / 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        if (own % (Layout::kSpan / 4) == 0) cu::st_shared(x_sums + t * Layout::kSumPitch + Layout::sum_place(own), sum);
+      }
     }
   }
 }

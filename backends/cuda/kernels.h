@@ -67,7 +67,7 @@ struct Matrix {
   std::int64_t pitch = 0;  // from row to row
   std::int64_t step = 0;   // from column to column, of floats: one element, unless they are stored transposed
   std::int64_t rows = 0, columns = 0;
-  bool vectors = false;                            // floats that can be read 16 bytes at a time
+  bool vectors = false;  // floats whose rows can be read 16 bytes at a time; what is beyond the last column then is 0
   std::uint32_t second = 0, scales = 0, last = 0;  // planes of a quantized row
 };
 

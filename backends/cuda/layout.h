@@ -79,9 +79,8 @@ struct Place {
   int byte, shift;
 };
 
-// Where the bits beyond four of a unit's column lie in its words. The kernels take the four bits of a column out of
-// their word where they are, moved by one of few distances; the order here is the one in which the same moves, less
-// the bits' own distance, bring these beside them.
+// Where the bits beyond four of a unit's column lie in its words: in the byte of theirs that the four bits have in the
+// plane of quants. The kernels take four columns at a time out of a word of each, moved as a whole.
 constexpr __host__ __device__ Place high_bit(int high_bits, int column) {
   const int word = column % 16 / 4, nibble = 2 * (column % 4) + column / 16;
   const int bit = 4 * nibble + (high_bits == 1 ? word : 2 * (word % 2) + 32 * (word / 2));

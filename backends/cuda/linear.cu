@@ -1,81 +1,8 @@
 // Products for few tokens, and EMBED, which reads weights likewise.
-#include "backends/cuda/few.cuh"
+#include "backends/cuda/few_ring.cuh"
 
 namespace backplane::cuda {
 namespace {
-
-// Where a block's rows are: rows [first, first + count) of a part, and with kGate of the next one too.
-struct BlockRows {
-  int part;
-  std::int64_t first;
-  int count;
-};
-
-__device__ __forceinline__ BlockRows block_rows(const ProductsCall& call) {
-  const int warps = static_cast<int>(blockDim.x / 32);
-  if (call.purpose == Purpose::kGate) return {0, std::int64_t{blockIdx.x} * warps, warps};
-  const int rows = warps * kRowsPerWarp;
-  std::int64_t block = blockIdx.x;
-  int part = 0;
-  for (; part + 1 < call.count; ++part) {
-    const std::int64_t blocks = blocks_for(call.parts[part].weight.rows, rows);
-    if (block < blocks) break;
-    block -= blocks;
-  }
-  return {part, block * rows, rows};
-}
-
-// What a lane multiplies at once: its columns of both rows.
-template <bp_type kType>
-struct Batch {
-  using F = Format<kType>;
-  typename F::Raw raw[F::kBatch][kRowsPerWarp];
-
-  __device__ __forceinline__ void load(const Matrix& matrix, const std::byte* const* rows, int step) {
-    const int lane = static_cast<int>(threadIdx.x % 32);
-    const std::int64_t end = CU_FAULT("few.lost_tail") ? matrix.columns - F::kColumns : matrix.columns;
-#pragma unroll
-    for (int b = 0; b < F::kBatch; ++b) {
-      const int number = (step * F::kBatch + b) * 32 + lane;
-      const bool inside = std::int64_t{number} * F::kColumns < end;
-#pragma unroll
-      for (int r = 0; r < kRowsPerWarp; ++r) {
-        raw[b][r] = {};
-        if (inside) raw[b][r] = F::load(matrix, rows[r], number);
-      }
-    }
-  }
-
-  // Sums go by columns in one order, for one token as for eight. `x` has the activations from this step's first column
-  // on, of which there are `chunks` for all lanes.
-  template <int kTokens, int kPitch>
-  __device__ __forceinline__ void multiply(int step, int chunks, const float4* x,
-                                           float (&sums)[kRowsPerWarp * kTokens]) const {
-    using Layout = XLayout<kType>;
-    const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll
-    for (int b = 0; b < F::kBatch; ++b) {
-      if (b >= chunks) break;
-      decltype(F::scale(raw[0][0], 0)) scales[kRowsPerWarp];
-#pragma unroll
-      for (int r = 0; r < kRowsPerWarp; ++r) scales[r] = F::scale(raw[b][r], (step * F::kBatch + b) * 32 + lane);
-#pragma unroll
-      for (int part = 0; part < Layout::kParts; ++part) {
-        float w[kRowsPerWarp][4];
-#pragma unroll
-        for (int r = 0; r < kRowsPerWarp; ++r) F::part(raw[b][r], scales[r], part, w[r]);
-#pragma unroll
-        for (int t = 0; t < kTokens; ++t) {
-          const float4 four = cu::ld_shared(x + t * kPitch + b * Layout::kChunk + part * Layout::kLine + lane);
-#pragma unroll
-          for (int r = 0; r < kRowsPerWarp; ++r) {
-            sums[r * kTokens + t] = dot(four, w[r], sums[r * kTokens + t]);
-          }
-        }
-      }
-    }
-  }
-};
 
 // The sums of a block's rows, [tokens][kResultLine], to where the call wants them: neighbors to neighbors.
 template <class A>
@@ -83,8 +10,9 @@ __device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows
                                        int tokens, const float* sums) {
   const ProductsCall::Part& part = call.parts[block.part];
   const std::int64_t rows = part.weight.rows;
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * block.count; i += static_cast<int>(blockDim.x)) {
-    const int t = i / block.count, number = i % block.count;
+  const int shift = __ffs(block.count) - 1;
+  for (int i = static_cast<int>(threadIdx.x); i < tokens << shift; i += static_cast<int>(blockDim.x)) {
+    const int t = i >> shift, number = i & (block.count - 1);
     const std::int64_t row = block.first + number, token = first_token + t;
     if (row >= rows) continue;
     float result;
@@ -99,10 +27,10 @@ __device__ __forceinline__ void finish(const ProductsCall& call, const BlockRows
       if (part.bias != nullptr && !CU_FAULT("few.forgotten_bias")) result += cu::ld_global(part.bias + row);
       if (call.kind != 0) result = activate(call.kind, result);
       if (call.residual.data != nullptr) {
-        result = to_float(cu::ld_global(row_of<A>(call.residual, token) + row)) + call.alpha * result;
+        result = to_float(cu::ld_global(token_of<A>(call.residual, token) + row)) + call.alpha * result;
       }
     }
-    cu::st_global(row_of<A>(part.out, token) + row, from_float<A>(result));
+    cu::st_global(token_of<A>(part.out, token) + row, from_float<A>(result));
   }
 }
 
@@ -127,53 +55,47 @@ __device__ __forceinline__ void find_largest(const ProductsCall& call, const Blo
   }
 }
 
-template <class A, bp_type kType, int kTokens>
-__global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall call) {
-  using F = Format<kType>;
-  using Layout = XLayout<kType>;
-  constexpr int kPiece = kPieceColumns<kTokens>, kPitch = kPiece / Layout::kColumns * Layout::kChunk;
-  CU_SHARED(float4, x, [kTokens * kPitch]);
+template <class A, bp_type kType, int kTokens, bool kVectors>
+__global__ void __launch_bounds__(kMostWarps * 32, 1) few_kernel(const ProductsCall call, const Grid grid) {
+  using Layout = XLayout<A, kType, kTokens>;
+  using Weights = Ring<kType, kTokens, kVectors>;
+  static_assert(Layout::kChunks % Weights::kSize == 0);
+  CU_SHARED(float4, x, [kTokens * Layout::kPitch]);
+  CU_SHARED(float, x_sums, [Layout::kSpan == 0 ? 1 : kTokens * Layout::kSumPitch]);
   CU_SHARED(float, results, [kTokens * kResultLine]);
   CU_SHARED(Moments, moments, [kTokens]);
+  CU_SHARED(BlockRows, rows_of_block);  // for the end, where registers have become free
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t first_token = std::int64_t{blockIdx.y} * kTokens;
-  const BlockRows block = block_rows(call);
-  const Matrix& matrix = call.parts[block.part].weight;
-  const std::int64_t columns = matrix.columns;
-  const std::byte* rows[kRowsPerWarp];
-#pragma unroll
-  for (int r = 0; r < kRowsPerWarp; ++r) {
-    const bool gate = call.purpose == Purpose::kGate;
-    const std::int64_t row = block.first + (gate ? warp : warp * kRowsPerWarp + r);
-    const Matrix& own = gate && r > 0 ? call.parts[1].weight : matrix;
-    rows[r] = row_at(own, row < matrix.rows ? row : matrix.rows - 1);  // beyond the last: nobody looks
-    if (CU_FAULT("few.same_row") && !gate) rows[r] = rows[0];
-  }
+  const BlockRows block = block_rows(call, grid);
+  if (threadIdx.x == 0) cu::st_shared(&rows_of_block, block);
+  Weights weights;
+  weights.start(call, block);
 
+  if (call.x_norm.x.data != nullptr) find_moments<A, kTokens>(call, first_token, results, moments);
+  const bool whole = has_whole_fours<A>(call);
   constexpr int kValues = kRowsPerWarp * kTokens;
   float sums[kValues] = {};
-  Batch<kType> batch;
-  batch.load(matrix, rows, 0);
-  if (call.x_norm.x.data != nullptr) find_moments<A, kTokens>(call, first_token, results, moments);
-  int step = 0;
-  for (std::int64_t begin = 0; begin < columns; begin += kPiece) {
+  const std::int64_t columns = call.parts[0].weight.columns;  // as all parts have
+  for (std::int64_t begin = 0; begin < columns; begin += kPieceColumns<kTokens>) {
     __syncthreads();  // everybody is done with the columns before
-    stage<A, kType, kTokens, kPitch>(call, moments, first_token, begin, x);
+    if (whole) {
+      stage<A, kType, kTokens, true>(call, moments, first_token, begin, x, x_sums);
+    } else {
+      stage<A, kType, kTokens, false>(call, moments, first_token, begin, x, x_sums);
+    }
     if (!CU_FAULT("few.dropped_barrier")) __syncthreads();
-    const std::int64_t end = begin + kPiece < columns ? begin + kPiece : columns;
-    const float4* at = x;
-    for (std::int64_t column = begin; column < end; column += Layout::kColumns * F::kBatch, ++step) {
-      const std::int64_t left = (end - column + Layout::kColumns - 1) / Layout::kColumns;
-      const int chunks = left < F::kBatch ? static_cast<int>(left) : F::kBatch;
-      if constexpr (kTokens == 1) {
-        const Batch<kType> now = batch;
-        batch.load(matrix, rows, step + 1);
-        now.template multiply<kTokens, kPitch>(step, chunks, at, sums);
-      } else {  // other warps multiply long enough meanwhile, and registers are few
-        batch.template multiply<kTokens, kPitch>(step, chunks, at, sums);
-        batch.load(matrix, rows, step + 1);
+    const std::int64_t left = (columns - begin + Layout::kColumns - 1) / Layout::kColumns;
+    const int chunks = left < Layout::kChunks ? static_cast<int>(left) : Layout::kChunks;
+    for (int chunk = 0; chunk < chunks; chunk += Weights::kSize) {
+#pragma unroll
+      for (int place = 0; place < Weights::kSize; ++place) {
+        if (chunk + place >= chunks) break;
+        multiply<A, kType, kTokens>(weights.raw[place], x + (chunk + place) * Layout::kChunk,
+                                    x_sums + (chunk + place) * Layout::kSumChunk, sums);
+        weights.load(call.parts[0].weight, place);
       }
-      at += F::kBatch * Layout::kChunk;
+      weights.advance();
     }
   }
 
@@ -187,10 +109,15 @@ __global__ void __launch_bounds__(kMostWarps * 32) few_kernel(const ProductsCall
   const std::int64_t left = call.tokens - first_token;
   const int tokens = left < kTokens ? static_cast<int>(left) : kTokens;
   if (call.purpose == Purpose::kLargest) {
-    find_largest<A>(call, block, first_token, tokens, results);
+    find_largest<A>(call, cu::ld_shared(&rows_of_block), first_token, tokens, results);
   } else {
-    finish<A>(call, block, first_token, tokens, results);
+    finish<A>(call, cu::ld_shared(&rows_of_block), first_token, tokens, results);
   }
+}
+
+// The fewest tokens that a kernel is made for and that are no fewer than these; more than eight go eight at a time.
+constexpr int instance_for(std::int64_t tokens) {
+  return tokens <= 2 ? static_cast<int>(tokens) : tokens <= 4 ? 4 : kFewTokens;
 }
 
 // Warps of a block: as many as leave each multiprocessor a block, but no fewer than fill the sectors that several
@@ -208,17 +135,47 @@ int warps_for(const ProductsCall& call, int processors) {
   return warps;
 }
 
+template <class A, bp_type kType, int kTokens, bool kVectors = true>
+cudaError_t launch_some(cudaStream_t stream, const ProductsCall& call) {
+  const int warps = warps_for(call, call.processors);
+  const bool gate = call.purpose == Purpose::kGate;
+  Grid grid;
+  for (int part = 0; part < (gate ? 1 : call.count); ++part) {
+    grid.first[part] = grid.blocks;
+    grid.blocks += blocks_for(call.parts[part].weight.rows, gate ? warps : warps * kRowsPerWarp);
+  }
+  return launch(stream, few_kernel<A, kType, kTokens, kVectors>, dim3(grid.blocks, blocks_for(call.tokens, kTokens)),
+                static_cast<unsigned>(warps) * 32, 0, call, grid);
+}
+
 template <class A, bp_type kType>
 cudaError_t launch_few(cudaStream_t stream, const ProductsCall& call) {
-  const int warps = warps_for(call, call.processors);
-  const int rows = call.purpose == Purpose::kGate ? warps : warps * kRowsPerWarp;
-  unsigned blocks = 0;
-  for (int part = 0; part < call.count; ++part) blocks += blocks_for(call.parts[part].weight.rows, rows);
-  if (call.purpose == Purpose::kGate) blocks /= 2;
-  const auto threads = static_cast<unsigned>(warps) * 32;
-  if (call.tokens == 1) return launch(stream, few_kernel<A, kType, 1>, dim3(blocks), threads, 0, call);
-  const dim3 grid(blocks, blocks_for(call.tokens, kFewTokens));
-  return launch(stream, few_kernel<A, kType, kFewTokens>, grid, threads, 0, call);
+  if constexpr (block_shape(kType).columns == 0) {
+    if (!call.parts[0].weight.vectors) return launch_some<A, kType, kFewTokens, false>(stream, call);
+  }
+  switch (instance_for(call.tokens)) {
+    case 1:
+      return launch_some<A, kType, 1>(stream, call);
+    case 2:
+      return launch_some<A, kType, 2>(stream, call);
+    case 4:
+      return launch_some<A, kType, 4>(stream, call);
+    default:
+      return launch_some<A, kType, kFewTokens>(stream, call);
+  }
+}
+
+const char* few_name(std::int64_t tokens) {
+  switch (instance_for(tokens)) {
+    case 1:
+      return "few, 1 token";
+    case 2:
+      return "few, 2 tokens";
+    case 4:
+      return "few, 4 tokens";
+    default:
+      return "few, 8 tokens";
+  }
 }
 
 }  // namespace
@@ -227,10 +184,10 @@ const char* kernel_name(const LinearCall& call) {
   if (path_of(call) == LinearPath::kNarrow) return "mma, 32 x 32";
   if (path_of(call) == LinearPath::kWide) return "mma, 128 x 128";
   if (path_of(call) == LinearPath::kBlas) return "cuBLASLt";
-  return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens";
+  return few_name(call.tokens);
 }
 
-const char* kernel_name(const ProductsCall& call) { return call.tokens == 1 ? "few, 1 token" : "few, 8 tokens"; }
+const char* kernel_name(const ProductsCall& call) { return few_name(call.tokens); }
 
 cudaError_t enqueue(cudaStream_t stream, const ProductsCall& call) {
   std::int64_t rows = 0;

@@ -84,7 +84,8 @@ Matrix matrix_of(const bp_matrix& given, const char* name) {
   plugin::require(
       address % static_cast<std::uintptr_t>(element) == 0 && (matrix.rows == 1 || matrix.pitch % element == 0),
       "a matrix is not aligned to its elements");
-  matrix.vectors = matrix.step == element && address % 16 == 0 && (matrix.rows == 1 || matrix.pitch % 16 == 0);
+  matrix.vectors = matrix.step == element && address % 16 == 0 && (matrix.columns * element) % 16 == 0 &&
+                   (matrix.rows == 1 || matrix.pitch % 16 == 0);
   return matrix;
 }
 

@@ -89,6 +89,17 @@ void repack(Stream& on, const Weight& weight, std::uint64_t row, std::uint64_t c
   }
 }
 
+// Rows of floats; what is between them becomes zeros, so that kernels can read them in whole vectors.
+void copy_rows(Stream& on, const Weight& weight, std::uint64_t row, std::uint64_t count, const void* data) {
+  std::byte* to = weight.memory.data() + row * weight.row_pitch;
+  if (weight.row_pitch != weight.row_bytes) {
+    check(cudaMemsetAsync(to, 0, weight.row_pitch * count, on.handle), "cudaMemsetAsync");
+  }
+  check(cudaMemcpy2DAsync(to, weight.row_pitch, data, weight.row_bytes, weight.row_bytes, count, cudaMemcpyHostToDevice,
+                          on.handle),
+        "cudaMemcpy2DAsync");
+}
+
 bp_status import_rows(bp_device, bp_stream stream, bp_context context, bp_weight handle, std::uint64_t part,
                       std::uint64_t row, std::uint64_t count, const void* data, std::uint64_t bytes) {
   return on_stream(stream, context, [&](Stream& on) {
@@ -103,9 +114,7 @@ bp_status import_rows(bp_device, bp_stream stream, bp_context context, bp_weight
     if (plugin::is_quantized(weight.type)) {
       repack(on, weight, row, count, const_cast<std::byte*>(static_cast<const std::byte*>(data)), true);
     } else {
-      check(cudaMemcpy2DAsync(weight.memory.data() + row * weight.row_pitch, weight.row_pitch, data, weight.row_bytes,
-                              weight.row_bytes, count, cudaMemcpyHostToDevice, on.handle),
-            "cudaMemcpy2DAsync");
+      copy_rows(on, weight, row, count, data);
     }
     check(cudaStreamSynchronize(on.handle), "cudaStreamSynchronize");  // the data may go away
   });
@@ -129,9 +138,7 @@ bp_status finish(bp_device, bp_stream stream, bp_context context, bp_weight hand
     plugin::require(!weight.finished, "a weight that is finished already");
     if (weight.transposed && !weight.stored.empty()) {
       const auto rows = turned(weight.stored, weight.columns, weight.rows, plugin::type_info(weight.type).block_bytes);
-      check(cudaMemcpy2DAsync(weight.memory.data(), weight.row_pitch, rows.data(), weight.row_bytes, weight.row_bytes,
-                              weight.rows, cudaMemcpyHostToDevice, on.handle),
-            "cudaMemcpy2DAsync");
+      copy_rows(on, weight, 0, weight.rows, rows.data());
       check(cudaStreamSynchronize(on.handle), "cudaStreamSynchronize");
       weight.stored = {};
     }

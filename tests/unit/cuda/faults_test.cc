@@ -37,6 +37,7 @@ constexpr Fault kFaults[] = {
     {"few.first_factor", "0", "LINEAR_ACT/F32/"},
     {"few.first_token", "0", "LINEAR/F32/imported"},
     {"few.forgotten_bias", "0", "LINEAR/F32/imported"},
+    {"few.infinite_span", "0-bf16", "LINEAR/Q5_1/imported"},
     {"few.lost_tail", "0", "LINEAR/F32/imported"},
     {"few.moments_tail", "0", "LINEAR_ACT/F32/"},
     {"few.same_row", "0", "LINEAR/F32/imported"},

@@ -1,64 +1,16 @@
 // What the kernels of a decode step ask of memory: of global memory hardly more sectors than the bytes fill, of shared
 // memory hardly more turns than its width takes. Shapes are those of SmolLM2 135M and of a Llama.
 #include <map>
-#include <random>
 
-#include "core/base/abi_call.h"
-#include "tests/unit/cuda/emulated.h"
+#include "tests/unit/cuda/imported.h"
 
 namespace backplane::test {
 namespace {
 
 constexpr double kMostWaste = 1.25;
 
-struct Shape {
-  std::int64_t rows, columns;
-};
-
 constexpr bp_type kTypes[] = {BP_TYPE_F32,  BP_TYPE_F16,  BP_TYPE_BF16, BP_TYPE_Q4_0, BP_TYPE_Q4_1, BP_TYPE_Q5_0,
                               BP_TYPE_Q5_1, BP_TYPE_Q8_0, BP_TYPE_Q4_K, BP_TYPE_Q5_K, BP_TYPE_Q6_K};
-
-// An imported matrix of whatever bits: what they mean is nothing to memory.
-class Imported {
- public:
-  Imported(std::shared_ptr<device::Device> on, bp_type type, const Shape& shape) : on_(std::move(on)) {
-    const std::uint64_t row = *plugin::row_bytes(type, static_cast<std::uint64_t>(shape.columns));
-    bp_weight_part part{};
-    part.size = sizeof(part);
-    part.type = type;
-    part.rows = static_cast<std::uint64_t>(shape.rows);
-    part.columns = static_cast<std::uint64_t>(shape.columns);
-    bp_weight_desc desc{};
-    desc.size = sizeof(desc);
-    desc.uses = BP_USE_LINEAR | BP_USE_EMBED;
-    desc.parts = &part;
-    desc.part_count = 1;
-    desc.part_stride = sizeof(part);
-    const bp_weights_table& table = *on_->tables().weights;
-    AbiCall creating, importing, finishing;
-    creating.check(table.create(on_->handle(), creating.context(), &desc, &matrix.weight), "create");
-    const std::vector<std::byte> bytes(row * part.rows, std::byte{0x11});
-    importing.check(table.import_rows(on_->handle(), on_->stream(), importing.context(), matrix.weight, 0, 0, part.rows,
-                                      bytes.data(), bytes.size()),
-                    "import_rows");
-    finishing.check(table.finish(on_->handle(), on_->stream(), finishing.context(), matrix.weight), "finish");
-    matrix.tensor.type = type;
-    matrix.tensor.rank = 2;
-    std::fill(std::begin(matrix.tensor.shape), std::end(matrix.tensor.shape), 1);
-    matrix.tensor.shape[0] = shape.rows;
-    matrix.tensor.shape[1] = shape.columns;
-    matrix.tensor.stride[0] = static_cast<std::int64_t>(row);
-    matrix.tensor.stride[1] = plugin::type_info(type).block_bytes;
-  }
-  ~Imported() { on_->tables().weights->destroy(on_->handle(), matrix.weight); }
-  Imported(const Imported&) = delete;
-  Imported& operator=(const Imported&) = delete;
-
-  bp_matrix matrix{};
-
- private:
-  std::shared_ptr<device::Device> on_;
-};
 
 // A tensor of one row as a vector.
 bp_tensor as_vector(bp_tensor row) {
@@ -139,7 +91,7 @@ TEST_P(CudaSectors, ProductsReadWeightsOnceAndWhole) {
   for (const bp_type type : kTypes) {
     const bool super = plugin::type_info(type).block_elements == 256;
     for (const Shape& shape : {super ? Shape{96, 256} : Shape{96, 576}, Shape{64, 1536}, Shape{48, 2048}}) {
-      for (const std::int64_t tokens : {1, 8}) {
+      for (const std::int64_t tokens : {1, 2, 4, 8}) {
         SCOPED_TRACE(std::string(plugin::type_info(type).name) + ", " + std::to_string(shape.columns) + " columns");
         run_linear(type, shape, tokens, shape.columns == 2048);
         expect_little_waste("few_kernel<" + activation + ", " + std::to_string(type) + "u, " + std::to_string(tokens));
@@ -177,7 +129,7 @@ TEST_P(CudaSectors, GatedProductsToo) {
       args.glu = &glu;
       args.x_norm = &norm;
       enqueue(*on, BP_OP_GATEUP_GLU, args);
-      expect_little_waste(", " + std::to_string(type) + "u, " + std::to_string(tokens) + ">");
+      expect_little_waste(", " + std::to_string(type) + "u, " + std::to_string(tokens) + ", ");
     }
   }
 }
