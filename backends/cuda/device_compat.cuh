@@ -8,6 +8,7 @@
 //   CU_DYN_SHARED(float, scores);       float* scores: the launch's dynamic shared memory, aligned to 16 bytes
 //   cu::ld_global(p), cu::st_global(p, v)   device memory; T of 1, 2, 4, 8 or 16 bytes, one request a warp
 //   cu::ld_shared(p), cu::st_shared(p, v)   shared memory, likewise
+//   cu::keep(p)                         p in device memory, which the compiler shall keep and not compute again
 //   CU_FAULT("few.lost_tail")           false, but in the emulated build true where CUDA_EMULATION_FAULT has that name:
 //                                       a fault put in by hand, which the conformance suite must find (tests/unit/cuda)
 //
@@ -35,6 +36,10 @@ using cuda_emulation::ld_global;
 using cuda_emulation::ld_shared;
 using cuda_emulation::st_global;
 using cuda_emulation::st_shared;
+template <class T>
+T* keep(T* p) {
+  return p;
+}
 }  // namespace cu
 
 #else
@@ -61,6 +66,14 @@ template <class T>
 __device__ __forceinline__ void st_shared(T* p, std::type_identity_t<T> value) {
   *p = value;
 }
+#ifdef __CUDACC__  // host code that includes this has no such functions
+template <class T>
+__device__ __forceinline__ T* keep(T* p) {
+  std::size_t address = __cvta_generic_to_global(p);
+  asm("" : "+l"(address));
+  return static_cast<T*>(__cvta_global_to_generic(address));
+}
+#endif
 }  // namespace cu
 
 #endif

@@ -3,7 +3,7 @@
 //   kColumns   columns that a lane takes at once: the fewest for which it loads 16 bytes that follow its neighbors'
 //   kAhead     how many of these it should have on their way at once, beside those of other rows
 //   kSpan      how many columns share a scale; 0: there are none
-//   kCenter    how much more `part` says than a quantized weight's value is, before its scale
+//   kCenter    how much more `part` says than kUnitOfValues times a quantized weight's value, before its scale
 //   kAddend    whether a span's sum of activations, times Scale::addend, belongs to the result
 //   kSteps     bytes from a lane's columns to those 32 lanes further, in each plane
 //   planes     where a row's columns from number * kColumns on are
@@ -188,17 +188,18 @@ struct PackedScales {
 
 // Q6_K: a signed byte for 16 columns, a half for 256.
 struct SignedScales {
-  using Raw = std::uint32_t;
+  struct Raw {
+    std::uint32_t small, large;  // apart: whatever puts them together waits for both
+  };
   static constexpr int kStep = 64, kLastStep = 8, kSpan = 16;
   static __device__ __forceinline__ int offset(int unit) { return unit * 2; }
   static __device__ __forceinline__ Raw load(const std::byte* scales, const std::byte* last) {
-    const std::uint32_t small = load_at<std::uint16_t>(scales, 0);
-    return small | std::uint32_t{load_at<std::uint16_t>(last, 0)} << 16;
+    return {load_at<std::uint16_t>(scales, 0), load_at<std::uint16_t>(last, 0)};
   }
-  static __device__ __forceinline__ Scale scale(Raw raw, int) {
-    const float d = half_of(raw >> 16);
-    return {d * static_cast<float>(static_cast<std::int8_t>(raw & 0xff)),
-            d * static_cast<float>(static_cast<std::int8_t>(raw >> 8 & 0xff)), 0.0f};
+  static __device__ __forceinline__ Scale scale(const Raw& raw, int) {
+    const float d = half_of(raw.large);
+    return {d * static_cast<float>(static_cast<std::int8_t>(raw.small & 0xff)),
+            d * static_cast<float>(static_cast<std::int8_t>(raw.small >> 8 & 0xff)), 0.0f};
   }
 };
 
@@ -209,6 +210,7 @@ struct SignedScales {
 // to 64. There a value counts for 2^(1 - kHigh), and the float is 32 more, or kCenter with what the value's zero is.
 template <int kHigh, class S, int kZero, bool kMinimum>
 struct NibbleFormat {
+  using Scales = S;
   static constexpr int kColumns = kUnit, kAhead = 2, kSpan = S::kSpan;
   static constexpr float kUnitOfValues = kHigh == 0 ? 2.0f : kHigh == 1 ? 1.0f : 0.5f;
   static constexpr int kCenter = 32 + static_cast<int>(static_cast<float>(kZero) * kUnitOfValues);
@@ -299,7 +301,9 @@ struct Format<BP_TYPE_Q6_K> : NibbleFormat<2, SignedScales, 32, false> {};
 
 template <>
 struct Format<BP_TYPE_Q8_0> {
+  using Scales = HalfScale;
   static constexpr int kColumns = kUnit, kAhead = 2, kSpan = kUnit, kCenter = 0;
+  static constexpr float kUnitOfValues = 1.0f;
   static constexpr bool kAddend = false;
   static constexpr PlaneSteps kSteps{512, 512, HalfScale::kStep, 0};
   struct Raw {

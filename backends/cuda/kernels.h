@@ -109,15 +109,28 @@ constexpr bool suits_blas(const LinearCall& call) {
   return weight.columns > 0 && weight.columns <= most && weight.rows <= most && call.tokens <= most;
 }
 
+// Whether eight columns of a token and of a row of weights can each be read 16 bytes at a time.
+inline __host__ __device__ bool reads_vectors(const LinearCall& call) {
+  const auto places = reinterpret_cast<std::uintptr_t>(call.x.data) | static_cast<std::uintptr_t>(call.x.inner_stride);
+  return places % 16 == 0 && call.weight.vectors && call.weight.columns % 8 == 0;
+}
+
+// Whether the kernel for some tokens can take it, which counts bytes from a block's first row, and token, in 32 bits.
+inline bool suits_narrow(const LinearCall& call) {
+  const auto is_near = [](std::int64_t step) { return step >= 0 && step < std::int64_t{1} << 26; };
+  return reads_vectors(call) && is_near(call.weight.pitch) && is_near(call.x.inner_stride) &&
+         is_near(call.weight.columns);
+}
+
 // How a product is computed, decided here alone. From nine tokens on, tensor cores: what padding to eight tokens wastes
 // of them costs less than the multiplications of the ordinary cores. Blocks of 128 tokens only pay once there are more
 // than 64. What cuBLASLt refuses comes again without `blas`.
 enum class LinearPath { kFew, kNarrow, kWide, kBlas };
 constexpr std::int64_t kMostFewTokens = 8, kFewestBlasTokens = 17, kMostNarrowTokens = 64;
-constexpr LinearPath path_of(const LinearCall& call) {
+inline LinearPath path_of(const LinearCall& call) {
   if (call.tokens <= kMostFewTokens || call.invariant) return LinearPath::kFew;
   if (call.blas && call.tokens >= kFewestBlasTokens && suits_blas(call)) return LinearPath::kBlas;
-  return call.tokens <= kMostNarrowTokens ? LinearPath::kNarrow : LinearPath::kWide;
+  return call.tokens <= kMostNarrowTokens && suits_narrow(call) ? LinearPath::kNarrow : LinearPath::kWide;
 }
 cudaError_t enqueue(cudaStream_t stream, const LinearCall& call);
 const char* kernel_name(const LinearCall& call);

@@ -26,55 +26,119 @@ static_assert(kBytes >= sizeof(float) * kTile * kSumPitch);
 
 template <class A, bp_type kType>
 struct Loader {
+  using Weights = RawWeights<kType>;
   static constexpr int kWords = ProductOf<A, kType>::kWords;
   static constexpr int kPiecesPerOct = kWords / 4, kOcts = kPieces / kPiecesPerOct;
-  static constexpr int kOwn = kTile * kOcts / static_cast<int>(kThreads);  // octs of a thread
-  static constexpr bool kSameBytes = kWords == 2 * sizeof(A);              // of an activation here and in memory
+  static constexpr int kOwn = kTile * kOcts / static_cast<int>(kThreads);  // octs of a thread, of rows or of tokens
+  static constexpr int kNumbers = kOcts / Weights::kOcts;                  // RawWeights in a row of a tile
+  static constexpr int kOwnWeights = kOwn / Weights::kOcts;
+  static constexpr bool kSameBytes = kWords == 2 * sizeof(A);  // of an activation here and in memory
 
   const LinearCall& call;
-  std::int64_t first_row, first_token;
-  std::uint32_t weights[kOwn][kWords];
+  const std::int64_t first_row, first_token;
+  const bool vectors = reads_vectors(call);
+  Weights weights[kOwnWeights] = {};
+  RawOct<A> activations[kSameBytes ? 1 : kOwn] = {};
 
-  __device__ __forceinline__ static int row_of_own(int i) {
+  __device__ __forceinline__ Loader(const LinearCall& of, std::int64_t row, std::int64_t token)
+      : call(of), first_row(row), first_token(token) {}
+
+  __device__ __forceinline__ static int token_of_own(int i) {
     return (static_cast<int>(threadIdx.x) + i * static_cast<int>(kThreads)) / kOcts;
   }
   __device__ __forceinline__ static int oct_of_own() { return static_cast<int>(threadIdx.x) % kOcts; }
+  // Rows in such an order that eight lanes that store a piece each meet all banks.
+  __device__ __forceinline__ static int row_of_own(int i) {
+    const int row = (static_cast<int>(threadIdx.x) + i * static_cast<int>(kThreads)) / kNumbers;
+    if constexpr (Weights::kOcts == 1) return row;
+    constexpr int kTurned = kNumbers == 2 ? 8 : 4;  // their lowest bit becomes the highest of that many
+    return row / kTurned * kTurned + row % kTurned / 2 + row % 2 * (kTurned / 2);
+  }
+  __device__ __forceinline__ static int number_of_own() { return static_cast<int>(threadIdx.x) % kNumbers; }
 
-  // Begins to fetch tile `number` of the columns: weights to registers, activations to shared memory.
-  __device__ __forceinline__ void fetch(std::int64_t number, Stage& to) {
-    const std::int64_t oct = number * kOcts + oct_of_own();
-    const std::int64_t columns = call.weight.columns;
+  // Begins to fetch tile `number` of the columns: weights to registers, activations to shared memory, or to registers
+  // if they have to become something else.
+  __device__ __forceinline__ void fetch(int number, Stage& to) {
+    if (!vectors) return gather(number, to);
+    const std::int64_t octs = call.weight.columns / 8, oct = std::int64_t{number} * kOcts + oct_of_own();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const std::int64_t token = first_token + row_of_own(i);
-      const A* from = token < call.tokens ? token_of<A>(call.x, token) : nullptr;
-      Piece* at = &to.tokens[row_of_own(i)][oct_of_own() * kPiecesPerOct];
-      const A* first = from + oct * 8;
-      if (kSameBytes && from != nullptr && oct * 8 + 8 <= columns &&
-          reinterpret_cast<std::uintptr_t>(first) % 16 == 0) {
+      const std::byte* from = token_or_last(call, first_token + token_of_own(i)) + oct * 8 * sizeof(A);
+      if constexpr (kSameBytes) {
+        Piece* at = &to.tokens[token_of_own(i)][oct_of_own() * kPiecesPerOct];
 #pragma unroll
         for (int p = 0; p < kPiecesPerOct; ++p) {
-          __pipeline_memcpy_async(at + p, reinterpret_cast<const Piece*>(first) + p, sizeof(Piece));
+          if (oct < octs) {
+            __pipeline_memcpy_async(at + p, reinterpret_cast<const Piece*>(from) + p, sizeof(Piece));
+          } else {
+            cu::st_shared(at + p, Piece{});
+          }
         }
       } else {
-        std::uint32_t words[kWords];
-        load_activations<kWords>(from, columns, oct, words);
-        put(at, words);
+        activations[i].fetch(from, oct < octs);
       }
     }
     __pipeline_commit();
+    const int own = number * kNumbers + number_of_own();
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) load_weights<A, kType>(call.weight, first_row + row_of_own(i), oct, weights[i]);
+    for (int i = 0; i < kOwnWeights; ++i) {
+      const std::byte* row = row_or_last(call.weight, first_row + row_of_own(i));
+      weights[i].fetch(call.weight, row, own, Weights::oct_of(own, 0) < octs);
+    }
   }
 
-  // The weights to shared memory, and waits for the activations.
-  __device__ __forceinline__ void finish(Stage& to) {
+  // The same where something doesn't lie as vectors: straight to shared memory.
+  __device__ __forceinline__ void gather(int number, Stage& to) {
+    const std::int64_t columns = call.weight.columns, first = (std::int64_t{number} * kOcts + oct_of_own()) * 8;
+#pragma unroll 1
+    for (int i = 0; i < kOwn; ++i) {
+      RawOct<A> oct;
+      oct.gather(token_or_last(call, first_token + token_of_own(i)) + first * sizeof(A), sizeof(A), columns - first);
+      put(&to.tokens[token_of_own(i)][oct_of_own() * kPiecesPerOct], oct);
+    }
+    const int own = number * kNumbers + number_of_own();
+#pragma unroll 1
+    for (int i = 0; i < kOwnWeights; ++i) {
+      Weights some;
+      const std::byte* row = row_or_last(call.weight, first_row + row_of_own(i));
+      some.gather(call.weight, row, own, Weights::oct_of(own, 0) * 8 < columns);
+      put_weights(to, row_of_own(i), number, some);
+    }
+  }
+
+  // What is in registers to shared memory, and waits for the rest.
+  __device__ __forceinline__ void finish(int number, Stage& to) {
+    if (vectors) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) put(&to.rows[row_of_own(i)][oct_of_own() * kPiecesPerOct], weights[i]);
+      for (int i = 0; i < kOwnWeights; ++i) put_weights(to, row_of_own(i), number, weights[i]);
+#pragma unroll
+      for (int i = 0; i < (kSameBytes ? 0 : kOwn); ++i) {
+        put(&to.tokens[token_of_own(i)][oct_of_own() * kPiecesPerOct], activations[i]);
+      }
+    }
     if (!CU_FAULT("wide.missing_wait")) __pipeline_wait_prior(0);
   }
 
-  __device__ __forceinline__ static void put(Piece* at, const std::uint32_t* words) {
+  __device__ __forceinline__ static void put_weights(Stage& to, int row, int number, const Weights& some) {
+    const int own = number * kNumbers + number_of_own();
+    const typename Weights::Factors factors = some.factors(own);
+#pragma unroll
+    for (int which = 0; which < Weights::kOcts; ++which) {
+      std::uint32_t words[kWords];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        some.template to_words<kWords>(own, which, half, factors, words + half * kWords / 2);
+      }
+      put(&to.rows[row][Weights::oct_of(number_of_own(), which) * kPiecesPerOct], words);
+    }
+  }
+  __device__ __forceinline__ static void put(Piece* at, const RawOct<A>& oct) {
+    std::uint32_t words[kWords];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) oct.template to_words<kWords>(half, words + half * kWords / 2);
+    put(at, words);
+  }
+  __device__ __forceinline__ static void put(Piece* at, const std::uint32_t (&words)[kWords]) {
 #pragma unroll
     for (int p = 0; p < kPiecesPerOct; ++p) {
       cu::st_shared(at + p, make_uint4(words[4 * p], words[4 * p + 1], words[4 * p + 2], words[4 * p + 3]));
@@ -135,9 +199,10 @@ __device__ __forceinline__ void store_sums(const LinearCall& call, float* room, 
   }
 }
 
-// How many blocks an SM shall have room for: decoding takes turns with multiplying only between blocks.
+// How many blocks an SM has room for, where registers allow it without spills: while one decodes, the other multiplies.
 template <class A, bp_type kType>
-constexpr int kBlocks = ProductOf<A, kType>::kBf16&& ProductOf<A, kType>::kQuantized ? 2 : 1;
+constexpr int kBlocks = kType == BP_TYPE_F32 || (ProductOf<A, kType>::kFloats && ProductOf<A, kType>::kQuantized) ? 1
+                                                                                                                  : 2;
 
 template <class A, bp_type kType>
 __global__ void __launch_bounds__(kThreads, (kBlocks<A, kType>)) wide_kernel(const LinearCall call) {
@@ -153,17 +218,18 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<A, kType>)) wide_kernel(con
                          : rows_left >= 64             ? 4
                                                        : static_cast<int>(rows_left + 15) / 16;
 
-  Loader<A, kType> loader{call, first_row, first_token, {}};
-  const std::int64_t count = (call.weight.columns + Loader<A, kType>::kOcts * 8 - 1) / (Loader<A, kType>::kOcts * 8);
+  using Tiles = Loader<A, kType>;
+  Tiles loader(call, first_row, first_token);
+  const auto count = static_cast<int>((call.weight.columns + Tiles::kOcts * 8 - 1) / (Tiles::kOcts * 8));
   float sums[4][4][4] = {};
   loader.fetch(0, stages[0]);
-  loader.finish(stages[0]);
+  loader.finish(0, stages[0]);
   __syncthreads();
-  for (std::int64_t number = 0; number < count; ++number) {
+  for (int number = 0; number < count; ++number) {
     Stage &now = stages[number % 2], &next = stages[(number + 1) % 2];
     if (number + 1 < count) loader.fetch(number + 1, next);
     multiply_stage<Type>(now, warp_row, warp_token, row_groups, groups, sums);
-    if (number + 1 < count) loader.finish(next);
+    if (number + 1 < count) loader.finish(number + 1, next);
     if (!CU_FAULT("wide.missing_barrier")) __syncthreads();
   }
   store_sums<A>(call, reinterpret_cast<float*>(stages), first_row, first_token, warp_row, warp_token, sums);

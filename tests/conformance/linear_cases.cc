@@ -58,9 +58,9 @@ void add_shapes(Suite& suite, DType type, Form form) {
   struct Size {
     std::int64_t tokens, rows, columns;
   };
-  const std::vector<Size> plain = {{1, 1, 1},     {2, 3, 2},    {3, 5, 31},     {5, 16, 33},
-                                   {7, 17, 64},   {8, 33, 65},  {9, 8, 127},    {16, 31, 96},
-                                   {17, 64, 129}, {33, 7, 257}, {1, 130, 1023}, {70, 130, 100}};
+  const std::vector<Size> plain = {{1, 1, 1},      {2, 3, 2},      {3, 5, 31},   {5, 16, 33},   {7, 17, 64},
+                                   {8, 33, 65},    {9, 8, 127},    {16, 31, 96}, {17, 64, 129}, {33, 7, 257},
+                                   {1, 130, 1023}, {70, 130, 100}, {12, 40, 200}};
   const std::vector<Size> blocked = {{1, 1, 1},   {2, 3, 2},  {5, 17, 3},  {9, 33, 1},
                                      {16, 15, 5}, {1, 65, 4}, {3, 530, 1}, {67, 129, 1}};
   bool bias = false;
@@ -84,6 +84,7 @@ void add_options(Suite& suite, DType type, Form form) {
   spec.bias = spec.zero_input = false;
   for (const std::int64_t tokens : {5, 12, 66}) {  // few, some and many take different kernels
     spec.tokens = tokens;
+    if (block == 1) spec.columns = tokens == 12 ? 40 : 37;  // whole vectors for those that want them
     for (const Style style : {Style::kOutliers, Style::kEdges, Style::kSpecial}) {
       spec.style = style;
       add_linear(suite, spec, true);
