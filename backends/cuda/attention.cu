@@ -119,8 +119,9 @@ __device__ __forceinline__ Work find_work(const AttentionCall& call, State<S>& s
   const std::int64_t tiles = gridDim.x / (call.last_sequence - call.first_sequence);
   const std::int64_t b = call.first_sequence + blockIdx.x / tiles;
   Work work;
-  work.start = cu::ld_global(call.q_start + b);
-  work.tokens = cu::ld_global(call.q_start + b + 1) - work.start;
+  const Tokens own = tokens_of(call, b);
+  work.start = own.start;
+  work.tokens = own.count;
   work.first_row = blockIdx.x % tiles * S::kRows;
   work.table = call.page_table + b * call.max_pages;
   // A lane looks at one row; every group of kRows lanes sees all of them.

@@ -9,6 +9,22 @@ namespace backplane::cuda {
 
 // ---- Queries and keys
 
+// A sequence's tokens. None, and a fault, where the step's numbers are no rising list within its tokens, or where any
+// of these that count for the workspace has more than max_q.
+struct Tokens {
+  std::int64_t start = 0, count = 0;
+};
+
+__device__ __forceinline__ Tokens tokens_of(const AttentionCall& call, std::int64_t sequence) {
+  const std::int64_t first = cu::ld_global(call.q_start + call.first_sequence);
+  const std::int64_t start = cu::ld_global(call.q_start + sequence), end = cu::ld_global(call.q_start + sequence + 1);
+  const std::int64_t most = (sequence - call.first_sequence) * call.max_q;
+  const bool follows = 0 <= first && first <= start && start - first <= most;
+  if (follows && start <= end && end <= call.tokens && end - start <= call.max_q) return {start, end - start};
+  if (threadIdx.x == 0) report(call.fault, kIndexFault);
+  return {};
+}
+
 // What a token sees: [first, last]. Nothing, and a fault, where its position lies beyond its sequence's pages.
 struct Keys {
   std::int32_t first = 0, last = -1;

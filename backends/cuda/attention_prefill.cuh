@@ -89,8 +89,9 @@ __device__ __forceinline__ Block find_block(const AttentionCall& call) {
   const std::int64_t tiles = gridDim.x / (call.last_sequence - call.first_sequence);
   const std::int64_t b = call.first_sequence + blockIdx.x / tiles;
   Block block;
-  block.start = cu::ld_global(call.q_start + b);
-  block.tokens = cu::ld_global(call.q_start + b + 1) - block.start;
+  const Tokens own = tokens_of(call, b);
+  block.start = own.start;
+  block.tokens = own.count;
   block.group = call.heads / call.cache.heads;
   block.first_row = (tiles - 1 - blockIdx.x % tiles) * kRows;
   block.table = call.page_table + b * call.max_pages;

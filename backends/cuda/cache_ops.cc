@@ -106,6 +106,7 @@ void run(const Call& call, const bp_attention_args& args) {
   kernel.max_pages = step.max_pages;
   kernel.first_sequence = args.first_sequence;
   kernel.last_sequence = args.last_sequence;
+  kernel.tokens = step.tokens;
   kernel.max_q = most_tokens(step, args, call.stream.capturing);
   kernel.heads = args.q.shape[1];
   kernel.window = args.window;

@@ -415,6 +415,7 @@ struct AttentionCall {
   const std::int32_t* page_table = nullptr;  // of the group: [B,M]
   std::int64_t max_pages = 0;
   std::int64_t first_sequence = 0, last_sequence = 0;
+  std::int64_t tokens = 0;  // of the step
   std::int64_t max_q = 0;
   std::int64_t chunks = 0;  // of the longest sequence
   std::int64_t heads = 0;   // Hq

@@ -40,8 +40,14 @@ class Decoding {
   Decoding(const Decoding&) = delete;
   Decoding& operator=(const Decoding&) = delete;
 
+  // What the device believes about where sequences begin.
+  void set_starts(const std::vector<std::int32_t>& starts) {
+    device_->upload(buffer_, step_.q_start_offset, std::as_bytes(std::span(starts)));
+  }
+
   // Of sequence i the query is `queries[i]`; the result is that of all of them. `workspace` lets chunks be spread.
-  std::vector<float> run(const std::vector<float>& queries, std::uint64_t workspace) {
+  std::vector<float> run(const std::vector<float>& queries, std::uint64_t workspace,
+                         std::uint32_t code = BP_OP_ATTN_DECODE) {
     const auto tokens = static_cast<std::int64_t>(step_.tokens), width = std::int64_t{heads_.heads} * heads_.dim;
     Tensor q(device_, tokens, queries), out(device_, BP_TYPE_F32, tokens, width);
     for (Tensor* tensor : {&q, &out}) {
@@ -63,7 +69,7 @@ class Decoding {
     args.scale = 0.1;
     bp_op op{};
     op.size = sizeof(op);
-    op.code = BP_OP_ATTN_DECODE;
+    op.code = code;
     op.args = &args;
     op.workspace = room.handle();
     op.workspace_bytes = workspace;
@@ -169,6 +175,38 @@ TEST_P(CudaAttention, SpreadOverBlocksATokenHasTheSameBits) {
   for (int i = 0; i < 3; ++i) others.insert(others.end(), q.begin(), q.end());
   const std::vector<float> among = Decoding(device, heads, {523, 3, 260, 17}).run(others, 1 << 20);
   EXPECT_EQ(std::vector<float>(among.begin(), among.begin() + static_cast<std::ptrdiff_t>(q.size())), together);
+}
+
+// A step whose sequences begin where they can't fails with a reason, and nothing is read or written that isn't there:
+// the next step is as it would have been.
+TEST(CudaAttentionFailure, SequencesThatBeginOutsideTheStepFailItAndNothingElse) {
+  const Heads heads{BP_TYPE_F32, 16, 1, 64};
+  const auto device = open_emulated();
+  const std::vector<float> q = queries(heads, 3);
+  Decoding decoding(device, heads, {300, 270, 290});
+  for (const std::uint32_t code : {BP_OP_ATTN_DECODE, BP_OP_ATTN_PREFILL}) {
+    const std::vector<float> expected = decoding.run(q, 1 << 20, code);
+    for (const std::vector<std::int32_t>& wrong : std::vector<std::vector<std::int32_t>>{{0, 1, 2, 4},
+                                                                                         {0, 1, 2, 1 << 30},
+                                                                                         {-1, 0, 1, 2},
+                                                                                         {INT32_MIN, 1, 2, 3},
+                                                                                         {0, 2, 1, 2},
+                                                                                         {0, 2, 2, 3},
+                                                                                         {0, 3, 3, 3},
+                                                                                         {2, 1, 2, 3}}) {
+      decoding.set_starts(wrong);
+      try {
+        decoding.run(q, 1 << 20, code);
+        FAIL() << "sequences from " << wrong[0] << ", " << wrong[1] << ", " << wrong[2] << " to " << wrong[3];
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kDevice) << error.what();
+        EXPECT_NE(std::string(error.what()).find("outside its tensor"), std::string::npos) << error.what();
+      }
+      ASSERT_FALSE(device->lost());
+    }
+    decoding.set_starts({0, 1, 2, 3});
+    EXPECT_EQ(decoding.run(q, 1 << 20, code), expected);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
