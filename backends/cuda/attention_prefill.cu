@@ -216,6 +216,8 @@ __device__ __forceinline__ void store_rows(const AttentionCall& call, const Room
   }
 }
 
+constexpr std::size_t kOwnBytes = 2 * kWarps * sizeof(int);  // of shared memory, in find_range
+
 // The keys that any row of the block sees; none where last < first.
 __device__ __forceinline__ void find_range(const OwnRow (&rows)[2], int& first, int& last) {
   CU_SHARED(int, firsts, [kWarps]);
@@ -286,13 +288,10 @@ template <class A, bp_type kType, int kGroups>
 cudaError_t launch_tiles(cudaStream_t stream, const PrefillCall& call) {
   const std::size_t bytes = room_bytes<FactorsOf<A, kType>>(call.cache);
   const auto kernel = prefill_kernel<A, kType, kGroups>;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  if (error != cudaSuccess) return error;
   const std::int64_t sequences = call.last_sequence - call.first_sequence, group = call.heads / call.cache.heads;
   const dim3 grid(static_cast<unsigned>(sequences) * blocks_for(call.max_q * group, kRows),
                   static_cast<unsigned>(call.cache.heads));
-  return launch(stream, kernel, grid, kThreads, bytes, call);
+  return launch_shared(stream, kernel, grid, kThreads, bytes, kOwnBytes, call.shared_bytes, call);
 }
 
 }  // namespace
@@ -302,7 +301,7 @@ std::uint64_t prefill_shared_bytes(const AttentionCall& call) {
   std::uint64_t bytes = 0;
   visit_activation(call.activation, [&]<class A>() {
     return visit_cache(call.cache.type, [&]<bp_type kType>() {
-      bytes = prefill::room_bytes<prefill::FactorsOf<A, kType>>(call.cache);
+      bytes = prefill::room_bytes<prefill::FactorsOf<A, kType>>(call.cache) + prefill::kOwnBytes;
       return cudaSuccess;
     });
   });

@@ -112,6 +112,7 @@ void run(const Call& call, const bp_attention_args& args) {
   kernel.window = args.window;
   kernel.scale = static_cast<float>(args.scale);
   kernel.softcap = static_cast<float>(args.softcap);
+  kernel.shared_bytes = call.stream.device.shared_bytes;
   kernel.fault = call.stream.fault;
   kernel.activation = call.stream.device.activation;
   const std::uint64_t chunks = chunks_of(step), sequences = args.last_sequence - args.first_sequence;
@@ -119,7 +120,7 @@ void run(const Call& call, const bp_attention_args& args) {
   const Device& device = call.stream.device;
   if (call.op.code == BP_OP_ATTN_PREFILL && !device.deterministic &&
       prompt_path(kernel, device.processors) == AttentionPath::kTiles &&
-      prefill_shared_bytes(kernel) <= static_cast<std::uint64_t>(device.shared_bytes)) {
+      prefill_shared_bytes(kernel) <= static_cast<std::uint64_t>(kernel.shared_bytes)) {
     return launch(call, PrefillCall{kernel});
   }
 

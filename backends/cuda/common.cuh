@@ -17,6 +17,18 @@ cudaError_t launch(cudaStream_t stream, void (*kernel)(P...), dim3 grid, unsigne
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
+// The same with much shared memory: `shared_bytes` beside the `own_bytes` that the kernel declares, of the `most` that
+// a block can have. How much a kernel's launches may ask for is one value for all threads that use the GPU, so it is
+// always set to all there is: another model's launch can then come between the two calls.
+template <class... P>
+cudaError_t launch_shared(cudaStream_t stream, void (*kernel)(P...), dim3 grid, unsigned threads,
+                          std::size_t shared_bytes, std::size_t own_bytes, int most,
+                          std::type_identity_t<P>... arguments) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most - static_cast<int>(own_bytes));
+  return error != cudaSuccess ? error : launch(stream, kernel, grid, threads, shared_bytes, arguments...);
+}
+
 constexpr __host__ __device__ unsigned blocks_for(std::int64_t items, std::int64_t each) {
   return static_cast<unsigned>((items + each - 1) / each);
 }

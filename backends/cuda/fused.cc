@@ -18,6 +18,7 @@ LinearCall product(const Call& call, const bp_tensor& x, const bp_matrix& weight
   linear.tokens = x.shape[0];
   linear.invariant = call.stream.device.deterministic;
   linear.processors = call.stream.device.processors;
+  linear.shared_bytes = call.stream.device.shared_bytes;
   return linear;
 }
 

@@ -91,6 +91,7 @@ struct LinearCall {
   std::int64_t tokens = 0;
   bool invariant = false;  // one order of sums for every number of tokens
   int processors = 1;      // that the GPU has
+  int shared_bytes = 0;    // of shared memory that a block can have
   bool blas = false;       // it may go to cuBLASLt (cublaslt.h)
 };
 // Whether cuBLASLt can take a product: one type, no steps between elements, and a bias of the results' type that
@@ -428,6 +429,7 @@ struct AttentionCall {
   float* partial = nullptr;
   std::int64_t partial_step = 0;  // partial_floats(Dv)
   unsigned* counters = nullptr;
+  int shared_bytes = 0;  // of shared memory that a block can have
   int* fault = nullptr;
 };
 cudaError_t enqueue(cudaStream_t stream, const AttentionCall& call);

@@ -237,11 +237,8 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<A, kType>)) wide_kernel(con
 
 template <class A, bp_type kType>
 cudaError_t launch_wide(cudaStream_t stream, const LinearCall& call) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(wide_kernel<A, kType>, cudaFuncAttributeMaxDynamicSharedMemorySize, int{kBytes});
-  if (error != cudaSuccess) return error;
   const dim3 grid(blocks_for(call.weight.rows, kTile) * blocks_for(call.tokens, kTile));
-  return launch(stream, wide_kernel<A, kType>, grid, kThreads, kBytes, call);
+  return launch_shared(stream, wide_kernel<A, kType>, grid, kThreads, kBytes, 0, call.shared_bytes, call);
 }
 
 }  // namespace

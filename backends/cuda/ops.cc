@@ -165,6 +165,7 @@ void run(const Call& call, const bp_linear_args& args) {
   kernel.tokens = args.x.shape[0];
   kernel.invariant = call.stream.device.deterministic;
   kernel.processors = call.stream.device.processors;
+  kernel.shared_bytes = call.stream.device.shared_bytes;
   if (call.op.code == BP_OP_LINEAR_ACT) {
     kernel.kind = args.kind;
     take_norm(call, args.x_norm, args.x, {&kernel, 1});

@@ -94,6 +94,15 @@ cudaError_t launch(const char* name, const cudaLaunchConfig_t& config, const voi
   return call.result(enqueue(stream, [launch = std::move(launch), device = stream->device] { run(*launch, device); }));
 }
 
+int shared_limit(const std::string& name) {
+  State& shared = state();
+  const std::lock_guard lock(shared.mutex);
+  for (const auto& [kernel, limit] : shared.shared_limits) {
+    if (kernel_name(kernel).find(name) != std::string::npos) return limit;
+  }
+  return 0;
+}
+
 }  // namespace cuda_emulation
 
 using namespace cuda_emulation;

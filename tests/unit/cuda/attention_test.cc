@@ -209,6 +209,21 @@ TEST(CudaAttentionFailure, SequencesThatBeginOutsideTheStepFailItAndNothingElse)
   }
 }
 
+// Two models whose heads differ in size share a kernel, and each may be between its two calls when the other launches.
+TEST(CudaSharedMemory, SmallHeadsLeaveRoomForLargeOnes) {
+  cuda_emulation::configure({});
+  const auto device = open_emulated();
+  int limit = 0;
+  for (const std::uint32_t dim : {128, 64}) {
+    const Heads heads{BP_TYPE_F32, 16, 1, dim};
+    Decoding(device, heads, {40}).run(queries(heads, 1), 256, BP_OP_ATTN_PREFILL);
+    const int now = cuda_emulation::shared_limit("prefill_kernel<float, 2u, 16>");
+    EXPECT_GT(now, 48 << 10) << "heads of " << dim;
+    EXPECT_GE(now, limit) << "heads of " << dim;
+    limit = now;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
                          testing::Values(Heads{BP_TYPE_BF16, 8, 2, 128}, Heads{BP_TYPE_F16, 7, 1, 64},
                                          Heads{BP_TYPE_F32, 4, 2, 96}, Heads{BP_TYPE_BF16, 8, 1, 256},

@@ -60,6 +60,10 @@ std::uint64_t copied(cudaMemcpyKind kind);
 /// The last thing that a kernel did wrong (a barrier that not all reach, a trap), with its name and block; else empty.
 std::string last_report();
 
+/// Bytes of dynamic shared memory that launches of the kernel whose demangled name contains `name` may ask for, as
+/// cudaFuncSetAttribute said last; 0 if it didn't since configure().
+int shared_limit(const std::string& name);
+
 /// What counted accesses (access.h) cost. A request is what the lanes of a warp access together. Its cost in global
 /// memory is the sectors of 32 bytes that it touches, at best as many as its bytes fill; in shared memory, the turns
 /// that the 32 banks of 4 bytes need, at best one for each 128 bytes' worth of lanes.
