@@ -97,7 +97,9 @@ __device__ __forceinline__ void take_weights(const float (&weights)[4][4], int s
 #pragma unroll
     for (int w = 0; w < 4; ++w) {
       left[w] = __float_as_uint(weights[step][w % 2 * 2 + w / 2]);
-      if (P::kOwnTerms == 1) left[w] += 0x1000u;  // to the nearest tf32: the unit would cut it off
+      // To the nearest tf32: the unit would cut it off. One that isn't a number may get lost, as its row's sum isn't
+      // one.
+      if (P::kOwnTerms == 1) left[w] += 0x1000u;
     }
   }
 }

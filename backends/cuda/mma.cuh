@@ -79,7 +79,8 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&words)[4], const v
 
 // A float as two tf32 terms: 11 bits of its fraction, and what is left of it, to 11 bits again. Both have its sign, and
 // the second is not 0 where it isn't, so that an infinity meets nothing in the other factor's terms that makes a NaN of
-// it, unless the other factor is 0.
+// it, unless the other factor is 0. Only a rest is rounded: x itself, scaled down, is one of 11 bits, infinite, or not
+// a number, which rounding could turn into -0.
 struct Terms {
   std::uint32_t high, low;
 };
@@ -87,8 +88,8 @@ __device__ __forceinline__ Terms split(std::uint32_t bits) {
   const float x = __uint_as_float(bits);
   const std::uint32_t high = bits & 0xffffe000u;
   const float rest = x - __uint_as_float(high);  // not a number for an infinite x
-  const float low = fabsf(rest) > 0.0f ? rest : x * 0x1p-26f;
-  return {high, CU_FAULT("mma.lost_low_term") ? 0 : __float_as_uint(low) + 0x1000u};
+  const std::uint32_t low = fabsf(rest) > 0.0f ? __float_as_uint(rest) + 0x1000u : __float_as_uint(x * 0x1p-26f);
+  return {high, CU_FAULT("mma.lost_low_term") ? 0 : low};
 }
 
 // Columns of b, in one term or two.

@@ -1,6 +1,8 @@
 // The products of matrices whose fragments are dealt out over the lanes of a warp as the PTX ISA documents.
 #include "tests/cuda_emulation/include/cuda_emulation/fragments.h"
 
+#include <cmath>
+
 #include "tests/cuda_emulation/block.h"
 
 namespace cuda_emulation {
@@ -61,7 +63,9 @@ void add_product(const Factors& factors, void* const* products, int depth, int n
   }
   for (int lane = 0; lane < 32; ++lane) {
     float* own = static_cast<const FragmentProduct*>(products[lane])->d + number * 4;
-    for (int i = 0; i < 4; ++i) own[i] = *place(lane, i);
+    for (int i = 0; i < 4; ++i) {  // GPUs have one pattern for what isn't a number
+      own[i] = std::isnan(*place(lane, i)) ? std::bit_cast<float>(0x7fffffffu) : *place(lane, i);
+    }
   }
 }
 

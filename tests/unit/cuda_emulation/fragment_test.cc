@@ -57,6 +57,18 @@ TEST_F(Fragments, OfFloatsIgnoreTheLowerBits) {
   EXPECT_EQ(on_d.values()[0], 1.5f);
 }
 
+// A payload in the lower bits is none, and what comes of the others has the bits that GPUs give it.
+TEST_F(Fragments, OfWhatIsNoNumberHaveTheBitsOfTheGpu) {
+  std::vector<float> a(128), b(192), d(384);
+  a[0] = std::bit_cast<float>(0xffc12345u);
+  a[8] = std::bit_cast<float>(0x7f801fffu);
+  std::fill(b.begin(), b.begin() + 8, 1.0f);
+  const DeviceArray<float> on_a(a), on_b(b), on_d(d);
+  ASSERT_EQ(launch(1, 32, multiply_fragments_tf32, on_a.get(), on_b.get(), on_d.get(), 3), cudaSuccess);
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(on_d.values()[0]), 0x7fffffffu);
+  EXPECT_EQ(on_d.values()[8], std::numeric_limits<float>::infinity());
+}
+
 TEST_F(Fragments, AreLoadedByRowsOrByColumns) {
   std::vector<std::uint16_t> elements(256);
   for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint16_t>(i);
@@ -107,13 +119,21 @@ TEST(Terms, OfInfinityAreInfinite) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const float x : {infinity, -infinity}) {
     const Terms terms = split(std::bit_cast<std::uint32_t>(x));
-    EXPECT_EQ(tf32(terms.high), x);
-    EXPECT_EQ(tf32(terms.low), x);
+    EXPECT_EQ(std::bit_cast<float>(terms.high), x) << "whatever the unit does with the lower bits";
+    EXPECT_EQ(std::bit_cast<float>(terms.low), x);
   }
-  EXPECT_TRUE(std::isnan(tf32(split(0x7fc00000u).high)));
   const Terms largest = split(std::bit_cast<std::uint32_t>(std::numeric_limits<float>::max()));
   EXPECT_TRUE(std::isfinite(tf32(largest.high)));
   EXPECT_TRUE(std::isfinite(tf32(largest.low)));
+}
+
+TEST(Terms, OfWhatIsNoNumberAreNone) {
+  for (const std::uint32_t bits : {0x7fc00000u, 0x7fffffffu, 0xffffffffu, 0x7fffe000u, 0x7f802000u}) {
+    const Terms terms = split(bits);
+    EXPECT_TRUE(std::isnan(tf32(terms.high))) << std::hex << bits;
+    EXPECT_TRUE(std::isnan(tf32(terms.low))) << std::hex << bits;
+  }
+  EXPECT_TRUE(std::isnan(tf32(split(0x7f800001u).low))) << "of whose bits the first term has none";
 }
 
 }  // namespace
