@@ -1,7 +1,7 @@
 // Attention of prompts over pages, on tensor cores. A block has one KV head and 64 of the rows that share it, a row
 // being one query head of one token, 16 for each warp; it goes through the keys 32 at a time with a running softmax, so
 // that scores never leave registers. While scores are computed values are on their way, and the next keys while values
-// are added.
+// are added, if the cache has the bytes that products take.
 #include "backends/cuda/attention_prefill.cuh"
 
 namespace backplane::cuda {

@@ -35,7 +35,7 @@ struct FactorsOf {
 };
 
 struct Room {
-  std::int64_t* places;  // [2][kKeys]: of keys in the cache, -1 for those of no row
+  std::int32_t* places;  // [2][kKeys]: of keys in the cache, -1 for those of no row
   Piece *rows, *keys, *values;
   int row_pitch, key_pitch, value_pitch;  // pieces
 };
@@ -43,7 +43,7 @@ struct Room {
 template <class P>
 std::size_t room_bytes(const CacheView& cache) {
   const int key = P::pieces(cache.k.dim), value = P::pieces(cache.v.dim);
-  return 2 * kKeys * sizeof(std::int64_t) +
+  return 2 * kKeys * sizeof(std::int32_t) +
          sizeof(Piece) * static_cast<std::size_t>(kRows * (key > value ? key : value) + kKeys * (key + value));
 }
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ Room divide(std::byte* shared, const CacheView& cache
   room.key_pitch = P::pieces(cache.k.dim);
   room.value_pitch = P::pieces(cache.v.dim);
   room.row_pitch = room.key_pitch > room.value_pitch ? room.key_pitch : room.value_pitch;
-  room.places = reinterpret_cast<std::int64_t*>(shared);
+  room.places = reinterpret_cast<std::int32_t*>(shared);
   room.rows = reinterpret_cast<Piece*>(room.places + 2 * kKeys);
   room.keys = room.rows + kRows * room.row_pitch;
   room.values = room.keys + kKeys * room.key_pitch;
@@ -124,16 +124,8 @@ __device__ __forceinline__ void find_places(const AttentionCall& call, const Roo
                                             int first, int last) {
   if (threadIdx.x >= kKeys) return;
   const int position = number * kKeys + static_cast<int>(threadIdx.x);
-  std::int64_t place = -1;
-  if (position >= first && position <= last) {
-    const std::int32_t page = cu::ld_global(block.table + position / call.cache.page_size);
-    if (page < 0 || page >= call.cache.pages) {
-      report(call.fault, kPageFault);
-    } else {
-      place = place_of(call.cache, page, blockIdx.y, position % call.cache.page_size);
-    }
-  }
-  cu::st_shared(room.places + number % 2 * kKeys + threadIdx.x, place);
+  const bool seen = position >= first && position <= last;
+  cu::st_shared(room.places + number % 2 * kKeys + threadIdx.x, seen ? place_of_key(call, block.table, position) : -1);
 }
 
 // Whether a float, or one of two bfloat16, isn't a number or is infinite.
@@ -151,9 +143,21 @@ __device__ __forceinline__ void for_own(int count, Visit&& visit) {
   }
 }
 
-// Begins to fetch keys or values. Bytes that need no change are copied as they are; others are expanded here.
+// Lanes whose first halves would meet in a bank take turns.
+__device__ __forceinline__ void store_oct(float4* to, unsigned oct, const float* values) {
+#pragma unroll
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned part = i ^ (oct >> 2 & 1);
+    float4 four = make_float4(values[0], values[1], values[2], values[3]);
+    if (part == 1) four = make_float4(values[4], values[5], values[6], values[7]);
+    cu::st_shared(to + part, four);
+  }
+}
+
+// Begins to fetch keys or values. Bytes that need no change are copied as they are; others are expanded here, as soon
+// as the first kMost of a thread's pieces, all fetched at once, are there.
 template <class P, bp_type kType>
-__device__ __forceinline__ void fetch_tile(const CacheSide& side, const std::int64_t* places, Piece* to, int pitch) {
+__device__ __forceinline__ void fetch_tile(const CacheSide& side, const std::int32_t* places, Piece* to, int pitch) {
   if constexpr (P::kRaw) {
     const auto stored = static_cast<int>(side.pitch * P::kElement) / static_cast<int>(sizeof(Piece));
     for_own(pitch - 1, [&](int key, int piece) {
@@ -166,20 +170,29 @@ __device__ __forceinline__ void fetch_tile(const CacheSide& side, const std::int
       }
     });
   } else {
-    for_own((pitch - 1) / 2, [&](int key, int oct) {
-      const std::int64_t place = cu::ld_shared(places + key);
-      float values[8] = {};
-      if (place >= 0 && oct * 8 < side.pitch) {
-        Cached<kType>::expand(Cached<kType>::fetch(side, place, oct * 8, oct * 8 + 4), values);
+    constexpr unsigned kMost = 4;                                // as registers allow
+    const unsigned octs = static_cast<unsigned>(pitch - 1) / 2;  // of a row
+#pragma unroll 1
+    for (unsigned first = threadIdx.x; first < octs * kKeys; first += kMost * kThreads) {
+      typename Cached<kType>::Raw raw[kMost];
+#pragma unroll
+      for (unsigned n = 0; n < kMost; ++n) {
+        const unsigned key = (first + n * kThreads) / octs, oct = (first + n * kThreads) % octs;
+        const std::int32_t place = key < kKeys ? cu::ld_shared(places + key) : -1;
+        raw[n] = {};
+        if (place >= 0 && oct * 8 < side.pitch) {
+          raw[n] = Cached<kType>::fetch(side, place, static_cast<int>(oct * 8), static_cast<int>(oct * 8 + 4));
+        }
       }
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {  // lanes whose first halves would meet in a bank take turns
-        const int part = i ^ (oct >> 2 & 1);
-        float4 four = make_float4(values[0], values[1], values[2], values[3]);
-        if (part == 1) four = make_float4(values[4], values[5], values[6], values[7]);
-        cu::st_shared(reinterpret_cast<float4*>(to + key * pitch + oct * 2 + part), four);
+      for (unsigned n = 0; n < kMost; ++n) {
+        const unsigned key = (first + n * kThreads) / octs, oct = (first + n * kThreads) % octs;
+        if (key >= kKeys) break;
+        float values[8];
+        Cached<kType>::expand(raw[n], values);
+        store_oct(reinterpret_cast<float4*>(to + key * static_cast<unsigned>(pitch) + oct * 2), oct, values);
       }
-    });
+    }
   }
   __pipeline_commit();
 }
