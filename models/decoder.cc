@@ -168,7 +168,24 @@ void Decoder::run_ops(engine::Logits* logits) {
   if (!executor_.planning()) executor_.seek(executor_.sites().size());
 }
 
+void Decoder::take_rows() {
+  const std::int64_t t = executor_.counts().tokens;
+  rows_.x = x_.rows(0, t);
+  rows_.h = h_.rows(0, t);
+  if (q_.present()) {
+    rows_.q = q_.rows(0, t).heads(spec_.heads);
+    rows_.k = k_.rows(0, t).heads(spec_.kv_heads);
+    rows_.v = v_.rows(0, t).heads(spec_.kv_heads);
+  }
+  rows_.attended = attended_.rows(0, t);
+  rows_.attended_heads = rows_.attended.heads(spec_.heads);
+  rows_.gate = gate_.rows(0, t);
+  if (up_.present()) rows_.up = up_.rows(0, t);
+  rows_.product = product_.rows(0, t);
+}
+
 void Decoder::run_layers() {
+  take_rows();
   follow_picks();
   run_embedding();
   const std::uint32_t count = static_cast<std::uint32_t>(layers_.size());
@@ -180,7 +197,7 @@ void Decoder::run_layers() {
 }
 
 void Decoder::run_embedding() {
-  const dev::Tensor x = x_.rows(0, executor_.counts().tokens), h = h_.rows(0, executor_.counts().tokens);
+  const dev::Tensor &x = rows_.x, &h = rows_.h;
   dev::embed(executor_, {"embedding"}, dev::StepIds::kTokens, embedding_, x);
   if (spec_.embedding_scale != 1) dev::scale(executor_, {"embedding.scale"}, x, spec_.embedding_scale);
   if (positions_) {
@@ -191,15 +208,13 @@ void Decoder::run_embedding() {
 
 // The residual stream as the ops of a layer read it.
 dev::Input Decoder::normed(const char* role, std::uint32_t index, const dev::Norm& norm) const {
-  const std::int64_t t = executor_.counts().tokens;
-  return {.x = x_.rows(0, t), .norm = &norm, .norm_name = {role, index}, .normed = h_.rows(0, t)};
+  return {rows_.x, &norm, {role, index}, rows_.h};
 }
 
 // x += scale * (y W^T + bias), with a norm of the product in between where a model has one.
 void Decoder::add_to_residual(const ResidualNames& names, const dev::Tensor& y, const dev::Linear& linear,
                               const dev::Norm* post_norm) {
-  const std::int64_t t = executor_.counts().tokens;
-  const dev::Tensor x = x_.rows(0, t), product = product_.rows(0, t);
+  const dev::Tensor &x = rows_.x, &product = rows_.product;
   if (post_norm == nullptr) {
     return dev::linear_add(executor_, names.linear, names.add, y, linear, spec_.residual_scale, x, product);
   }
@@ -210,15 +225,13 @@ void Decoder::add_to_residual(const ResidualNames& names, const dev::Tensor& y, 
 
 void Decoder::run_attention(std::uint32_t index) {
   const Layer& layer = layers_[index];
-  const std::int64_t t = executor_.counts().tokens;
-  const std::int64_t nq = std::int64_t{spec_.heads} * spec_.head_dim,
-                     nk = std::int64_t{spec_.kv_heads} * spec_.head_dim;
-  const std::int64_t nv = std::int64_t{spec_.kv_heads} * spec_.value_dim;
   const dev::Input in = normed("attention_norm", index, layer.attention_norm);
-  dev::Tensor q;
   if (layer.fused_qkv) {
-    const dev::Tensor all = qkv_.rows(0, t);
-    q = all.columns(0, nq).heads(spec_.heads);
+    const std::int64_t nq = std::int64_t{spec_.heads} * spec_.head_dim,
+                       nk = std::int64_t{spec_.kv_heads} * spec_.head_dim,
+                       nv = std::int64_t{spec_.kv_heads} * spec_.value_dim;
+    const dev::Tensor all = qkv_.rows(0, executor_.counts().tokens);
+    const dev::Tensor q = all.columns(0, nq).heads(spec_.heads);
     const dev::Tensor k = all.columns(nq, nk).heads(spec_.kv_heads), v = all.columns(nq + nk, nv).heads(spec_.kv_heads);
     dev::linear_act(executor_, {"attention.qkv", index}, {}, in, layer.qkv, 0, all);
     if (layer.has_q_norm) dev::norm(executor_, {"attention.q_norm", index}, q, layer.q_norm, q);
@@ -226,29 +239,25 @@ void Decoder::run_attention(std::uint32_t index) {
     if (layer.rope) dev::rope(executor_, {"attention.q_rope", index}, q, *layer.rope);
     if (layer.rope) dev::rope(executor_, {"attention.k_rope", index}, k, *layer.rope);
     dev::kv_write(executor_, {"attention.kv_write", index}, k, v, layer.attention);
+    dev::attention(executor_, index, q, layer.attention, rows_.attended_heads);
   } else {
-    q = q_.rows(0, t).heads(spec_.heads);
-    dev::qkv(executor_, index, in, layer.split, q, k_.rows(0, t).heads(spec_.kv_heads),
-             v_.rows(0, t).heads(spec_.kv_heads));
+    dev::qkv(executor_, index, in, layer.split, rows_.q, rows_.k, rows_.v);
+    dev::attention(executor_, index, rows_.q, layer.attention, rows_.attended_heads);
   }
-  const dev::Tensor attended = attended_.rows(0, t);
-  dev::attention(executor_, index, q, layer.attention, attended.heads(spec_.heads));
   const ResidualNames names{{"attention.o", index}, {"attention_post_norm", index}, {"attention.add", index}};
-  add_to_residual(names, attended, layer.o, layer.has_attention_post ? &layer.attention_post_norm : nullptr);
+  add_to_residual(names, rows_.attended, layer.o, layer.has_attention_post ? &layer.attention_post_norm : nullptr);
 }
 
 void Decoder::run_mlp(std::uint32_t index) {
   const Layer& layer = layers_[index];
-  const std::int64_t t = executor_.counts().tokens;
   const dev::Input in = normed("mlp_norm", index, layer.mlp_norm);
-  const dev::Tensor gate = gate_.rows(0, t);
   if (layer.has_gate) {
-    dev::gateup_glu(executor_, index, in, layer.gate, layer.up, spec_.activation, gate, up_.rows(0, t));
+    dev::gateup_glu(executor_, index, in, layer.gate, layer.up, spec_.activation, rows_.gate, rows_.up);
   } else {
-    dev::linear_act(executor_, {"mlp.up", index}, {"mlp.act", index}, in, layer.up, spec_.activation, gate);
+    dev::linear_act(executor_, {"mlp.up", index}, {"mlp.act", index}, in, layer.up, spec_.activation, rows_.gate);
   }
   const ResidualNames names{{"mlp.down", index}, {"mlp_post_norm", index}, {"mlp.add", index}};
-  add_to_residual(names, gate, layer.down, layer.has_mlp_post ? &layer.mlp_post_norm : nullptr);
+  add_to_residual(names, rows_.gate, layer.down, layer.has_mlp_post ? &layer.mlp_post_norm : nullptr);
 }
 
 // Only for the rows that need logits, a block at a time. `logits` may be null for one block.

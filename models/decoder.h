@@ -68,6 +68,7 @@ class Decoder final : public LoadedModel {
   void add_to_residual(const ResidualNames& names, const device::Tensor& y, const device::Linear& linear,
                        const device::Norm* post_norm);
   device::Input normed(const char* role, std::uint32_t index, const device::Norm& norm) const;
+  void take_rows();
   void read_logits(const device::Tensor& block, engine::Logits& logits);
 
   // decoder_pick.cc: the other end of a step.
@@ -91,6 +92,11 @@ class Decoder final : public LoadedModel {
   device::Linear head_;
   // Activations of a step, sized for the largest one.
   device::Tensor x_, h_, q_, k_, v_, qkv_, attended_, gate_, up_, product_, head_rows_, logits_;
+  // Of the step that is issued: as many of their rows as it has tokens.
+  struct StepRows {
+    device::Tensor x, h, q, k, v, attended, attended_heads, gate, up, product;
+  };
+  StepRows rows_;
   device::Landing landed_;  // logits
   std::unique_ptr<DecoderPicking> picking_;
   bool can_pick_ = false;

@@ -139,6 +139,7 @@ struct Weight {
   std::uint64_t row_bytes = 0, row_pitch = 0;  // of a logical row: what it has, and from one to the next
   std::vector<std::byte> stored;               // of a transposed one, until it is finished
   DeviceMemory memory;
+  Matrix matrix;  // all of it, as kernels take it
 };
 
 // K and V of all layers, a page of a layer being K[Hk,S,D] and V[Hk,S,Dv]: what one head reads lies together. kernels.h

@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "backends/cuda/layout.h"
-
 namespace backplane::cuda {
 namespace {
 
@@ -50,29 +48,19 @@ Rows rows_at(const bp_tensor& tensor, void* data) {
 
 Matrix matrix_of(const bp_matrix& given, const char* name) {
   const bp_tensor& tensor = given.tensor;
+  if (given.weight != nullptr) {
+    const Weight& weight = weight_of(given.weight);
+    plugin::require(weight.finished, "a weight before its finish");
+    const Matrix& whole = weight.matrix;
+    if (whole.rows != tensor.shape[0] || whole.columns != tensor.shape[1] || whole.type != tensor.type) {
+      throw plugin::Failure(BP_INVALID, std::string(name) + ": the weight has another type or shape than its tensor");
+    }
+    return whole;
+  }
   Matrix matrix;
   matrix.type = tensor.type;
   matrix.rows = tensor.shape[0];
   matrix.columns = tensor.shape[1];
-  if (given.weight != nullptr) {
-    const Weight& weight = weight_of(given.weight);
-    plugin::require(weight.finished, "a weight before its finish");
-    if (static_cast<std::int64_t>(weight.rows) != matrix.rows ||
-        static_cast<std::int64_t>(weight.columns) != matrix.columns || weight.type != matrix.type) {
-      throw plugin::Failure(BP_INVALID, std::string(name) + ": the weight has another type or shape than its tensor");
-    }
-    matrix.data = weight.memory.data();
-    matrix.pitch = static_cast<std::int64_t>(weight.row_pitch);
-    matrix.step = plugin::type_info(weight.type).block_bytes;
-    matrix.vectors = true;
-    if (plugin::is_quantized(weight.type)) {
-      const RowLayout layout = row_layout(weight.type, matrix.columns);
-      matrix.second = static_cast<std::uint32_t>(layout.second);
-      matrix.scales = static_cast<std::uint32_t>(layout.scales);
-      matrix.last = static_cast<std::uint32_t>(layout.last);
-    }
-    return matrix;
-  }
   plugin::require(!plugin::is_quantized(tensor.type), "a quantized matrix that wasn't imported");
   matrix.pitch = tensor.stride[0];
   matrix.step = tensor.stride[1];

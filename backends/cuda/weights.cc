@@ -43,6 +43,23 @@ Weight shaped(const bp_weight_desc* given) {
   return weight;
 }
 
+Matrix view_of(const Weight& weight) {
+  Matrix matrix;
+  matrix.type = weight.type;
+  matrix.data = weight.memory.data();
+  matrix.pitch = static_cast<std::int64_t>(weight.row_pitch);
+  matrix.step = plugin::type_info(weight.type).block_bytes;
+  matrix.rows = static_cast<std::int64_t>(weight.rows);
+  matrix.columns = static_cast<std::int64_t>(weight.columns);
+  matrix.vectors = true;
+  if (!plugin::is_quantized(weight.type)) return matrix;
+  const RowLayout layout = row_layout(weight.type, matrix.columns);
+  matrix.second = static_cast<std::uint32_t>(layout.second);
+  matrix.scales = static_cast<std::uint32_t>(layout.scales);
+  matrix.last = static_cast<std::uint32_t>(layout.last);
+  return matrix;
+}
+
 bp_status packed_bytes(bp_device, bp_context context, const bp_weight_desc* desc, std::uint64_t* bytes) {
   return plugin::guard(context, [&] {
     const Weight weight = shaped(desc);
@@ -56,6 +73,7 @@ bp_status create(bp_device handle, bp_context context, const bp_weight_desc* des
       auto weight = std::make_unique<Weight>(shaped(desc));
       if (weight->transposed) weight->stored.resize(weight->row_bytes * weight->rows);
       weight->memory = DeviceMemory(device_of(handle), weight->row_pitch * weight->rows);
+      weight->matrix = view_of(*weight);
       *out = reinterpret_cast<bp_weight>(weight.release());
     });
   });

@@ -196,7 +196,7 @@ void Executor::execute(Site& site, const void* args, Binder& binder) {
   }
   const auto start = op_times_ ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
   if (const char* kernel = devices_[site.slot]->run(op)) {
-    ledger_.took(site.code, devices_[site.slot]->name(), step_kind_, kernel, counts_->tokens);
+    ledger_.took(site.code, devices_[site.slot]->name(), step_kind_, kernel, counts_->tokens, site.kernel_place);
   }
   for (const auto& back : binder.cast_back_) {
     const Buffer& buffer = binder.open(back.to, back.access);

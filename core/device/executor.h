@@ -107,7 +107,8 @@ struct Site {
   bp_support support{};
   DType activation = DType::kNone;  // what the op takes, where it differs from the model's
   bp_prepared prepared = nullptr;
-  std::string reason;  // why it isn't at home
+  std::string reason;            // why it isn't at home
+  std::size_t kernel_place = 0;  // of Ledger::took
 };
 
 class Binder;

@@ -39,11 +39,13 @@ std::vector<Fallback> Ledger::entries() const {
 }
 
 void Ledger::took(std::uint32_t code, const std::string& device, const char* shape, const char* kernel,
-                  std::uint32_t tokens) {
+                  std::uint32_t tokens, std::size_t& place) {
   const auto same = [&](const Taken& t) {
     return t.code == code && t.kernel == kernel && t.shape == shape && t.device == &device;
   };
-  auto it = std::find_if(kernels_.begin(), kernels_.end(), same);
+  const bool is_there = place < kernels_.size() && same(kernels_[place]);
+  auto it = is_there ? kernels_.begin() + static_cast<std::ptrdiff_t>(place)
+                     : std::find_if(kernels_.begin(), kernels_.end(), same);
   if (it == kernels_.end()) {
     constexpr std::size_t kLongest = 63;  // a plugin's text is untrusted: bounded
     std::string name(kernel, ::strnlen(kernel, kLongest));
@@ -53,6 +55,7 @@ void Ledger::took(std::uint32_t code, const std::string& device, const char* sha
     kernels_.push_back({code, &device, shape, kernel, std::move(use)});
     it = std::prev(kernels_.end());
   }
+  place = static_cast<std::size_t>(it - kernels_.begin());
   ++it->use.count;
   it->use.fewest_tokens = std::min(it->use.fewest_tokens, tokens);
   it->use.most_tokens = std::max(it->use.most_tokens, tokens);

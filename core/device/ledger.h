@@ -47,7 +47,9 @@ class Ledger {
   std::vector<Fallback> entries() const;  // those that took longest first
 
   // `shape` and `kernel` are static text: they are told apart by where they lie.
-  void took(std::uint32_t code, const std::string& device, const char* shape, const char* kernel, std::uint32_t tokens);
+  // `place`: where the last one of the same op was found, which is where this one is looked for first.
+  void took(std::uint32_t code, const std::string& device, const char* shape, const char* kernel, std::uint32_t tokens,
+            std::size_t& place);
   std::vector<KernelUse> kernels() const;  // by op, shape and tokens
 
   void clear() {
@@ -66,7 +68,7 @@ class Ledger {
     KernelUse use;
   };
 
-  std::vector<Taken> kernels_;  // few: looked through for every op
+  std::vector<Taken> kernels_;  // few
   std::map<std::tuple<std::string, std::string, std::string, std::string>, Fallback, std::less<>> entries_;
 };
 

@@ -72,12 +72,12 @@ void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b, doubl
 void linear_add(Executor& ex, OpName name, OpName add_name, const Tensor& y, const Linear& spec, double alpha,
                 const Tensor& x, const Tensor& product);
 
-// What some fused ops read: x, or its norm, which they make themselves.
+// What some fused ops read: x, or its norm, which they make themselves. For one call.
 struct Input {
-  Tensor x;
-  const Norm* norm = nullptr;
-  OpName norm_name{};
-  Tensor normed;  // scratch for the norm
+  const Tensor& x;
+  const Norm* norm;  // or none
+  OpName norm_name;
+  const Tensor& normed;  // scratch for the norm
 };
 // out = f(in W^T + bias), f of a BP_ACT_* or, for 0, nothing.
 void linear_act(Executor& ex, OpName name, OpName act_name, const Input& in, const Linear& spec, std::uint32_t kind,

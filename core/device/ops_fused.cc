@@ -45,9 +45,7 @@ bp_tensor bind_input(Binder& b, const Input& in, bp_norm_args& norm, const bp_no
 // The norm as an op, and what the others then read.
 Input normalized(Executor& ex, const Input& in) {
   norm(ex, in.norm_name, in.x, *in.norm, in.normed);
-  Input plain;
-  plain.x = in.normed;
-  return plain;
+  return {in.normed, nullptr, {}, in.normed};
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ inline void Check::well_formed(const bp_tensor& tensor, const char* name) const 
     if (((elements | size) >> 30) != 0) return look_closely(tensor, name);
     elements *= size;
   }
-  if (info.block_elements > 1) look_closely(tensor, name);
+  if (info.block_elements > 1 && row_length(tensor) % info.block_elements != 0) look_closely(tensor, name);
 }
 
 inline void Check::look_closely(const bp_tensor& tensor, const char* name) const {

@@ -76,7 +76,9 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= config().devices) return cudaErrorInvalidDevice;
+  State& shared = state();
+  const std::lock_guard lock(shared.mutex);
+  if (device < 0 || device >= shared.config.devices) return cudaErrorInvalidDevice;
   current_device() = device;
   return cudaSuccess;
 }

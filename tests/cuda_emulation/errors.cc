@@ -1,4 +1,5 @@
 // Calls, their errors, injected faults, and the errors' names.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/cuda_emulation/capture.h"
@@ -58,6 +59,17 @@ const ErrorText* find_error(cudaError_t error) {
 
 }  // namespace
 
+// There are some thirty, and one thread after another asks for the same few.
+void count_call(State& shared, const char* name) {
+  const auto is_known = [name](const auto& known) { return known.first == name; };
+  const auto known = std::find_if(shared.calls_by_name.begin(), shared.calls_by_name.end(), is_known);
+  if (known != shared.calls_by_name.end()) {
+    ++known->second;
+  } else {
+    shared.calls_by_name.emplace_back(name, 1);
+  }
+}
+
 int& current_device() { return device_of_thread; }
 bool& in_host_function() { return host_function; }
 
@@ -70,7 +82,7 @@ Call::Call(const char* name, InCapture rule, int device) : device_(device) {
   }
   if (current_device() >= shared.config.devices) current_device() = 0;  // chosen before configure() took it away
   if (device_ < 0) device_ = current_device();
-  ++shared.calls_by_name[name];
+  count_call(shared, name);
   if (++shared.calls == shared.faults.loss_at_call)
     shared.devices[static_cast<std::size_t>(device_)].lost = cudaErrorLaunchFailure;
   if (host_function) {

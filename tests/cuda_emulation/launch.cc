@@ -26,6 +26,7 @@ cudaError_t check(const State& shared, const cudaLaunchConfig_t& config, const v
     const bool cooperative = attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0;
     if (cluster || cooperative) return cudaErrorNotSupported;  // blocks don't run together here
   }
+  if (config.dynamicSmemBytes == 0) return cudaSuccess;
   const auto allowed = shared.shared_limits.find(kernel);
   const std::size_t limit =
       allowed == shared.shared_limits.end() ? kSharedByDefault : static_cast<std::size_t>(allowed->second);
@@ -46,7 +47,7 @@ bool leave_out(const char* name, const cudaLaunchConfig_t& config, const void* k
   if (stream == device.streams.end() || (*stream)->capture != nullptr || device.lost != cudaSuccess) return false;
   if (check(shared, config, kernel) != cudaSuccess) return false;
   ++shared.calls;
-  ++shared.calls_by_name[name];
+  count_call(shared, name);
   ++shared.launches;
   return true;
 }

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/cuda_emulation/include/cuda_emulation/control.h"
@@ -52,7 +52,7 @@ struct State {
   Config config = config_from_environment();
   Faults faults;
   std::uint64_t calls = 0, allocations = 0, launches = 0;
-  std::unordered_map<const char*, std::uint64_t> calls_by_name;  ///< by literal: a name may have several
+  std::vector<std::pair<const char*, std::uint64_t>> calls_by_name;  ///< by literal: a name may have several
   std::map<int, std::uint64_t> copied;
   std::map<std::uintptr_t, Allocation> memory;  ///< by first address
   std::vector<Device> devices;
@@ -63,6 +63,8 @@ struct State {
 
 /// Made on first use, never destroyed: plugins may be unloaded after everything else.
 State& state();
+/// The state's mutex must be held.
+void count_call(State& shared, const char* name);
 int& current_device();
 
 /// Whether a call may be made while a stream is captured.

@@ -3,6 +3,7 @@
 // cost of a call, which a real driver's takes the place of; that is shown apart.
 //   bench_cuda_step MODEL [SEQUENCES] [STEPS]
 #include <cuda_emulation/control.h>
+#include <cuda_emulation/launch.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -61,12 +62,19 @@ struct Measured {
   double uploaded = 0, downloaded = 0;  // bytes a step
 };
 
-// How a step is run: its ops one by one, recorded and launched, or recorded and left to the device with the next one
-// begun before its tokens are known.
-enum class Way { kEachOp, kRecorded, kAhead };
+// How a step is run: its ops one by one, or recorded and launched; with its logits read, or left to the device with the
+// next one begun before its tokens are known.
+struct Way {
+  const char* title;
+  bool recorded, ahead;
+};
+constexpr Way kWays[] = {{"each op", false, false},
+                         {"each op, ahead", false, true},
+                         {"recorded", true, false},
+                         {"recorded, ahead", true, true}};
 
-void run_step(models::LoadedModel& model, const sched::Step& step, Way way, std::uint32_t number) {
-  if (way != Way::kAhead) {
+void run_step(models::LoadedModel& model, const sched::Step& step, const Way& way, std::uint32_t number) {
+  if (!way.ahead) {
     model.forward(step);
     return;
   }
@@ -80,7 +88,7 @@ void run_step(models::LoadedModel& model, const sched::Step& step, Way way, std:
   }
 }
 
-Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint32_t steps, Way way) {
+Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint32_t steps, const Way& way) {
   std::vector<sched::Step> all;
   for (std::uint32_t i = 0; i < kWarmUp + steps; ++i) {
     all.push_back(decode_step(sequences, kContext / 2 + i % (kContext / 2)));
@@ -112,6 +120,24 @@ Measured measure(models::LoadedModel& model, std::uint32_t sequences, std::uint3
   return measured;
 }
 
+void nothing(int) {}
+
+// What the emulation itself takes for a launch, in microseconds: a driver's own time, which is longer, takes its place.
+double launch_cost() {
+  constexpr int kLaunches = 20000;
+  cudaLaunchConfig_t config{};
+  config.gridDim = config.blockDim = dim3(1);
+  if (cudaStreamCreateWithFlags(&config.stream, cudaStreamNonBlocking) != cudaSuccess) return 0;
+  double least = 1e9;
+  for (int turn = 0; turn < 5; ++turn) {
+    const auto start = Clock::now();
+    for (int i = 0; i < kLaunches; ++i) cudaLaunchKernelEx(&config, nothing, i);
+    least = std::min(least, microseconds(Clock::now() - start) / kLaunches);
+  }
+  cudaStreamDestroy(config.stream);
+  return least;
+}
+
 int bench(const std::string& path, std::uint32_t sequences, std::uint32_t steps) {
   cuda_emulation::Config config = cuda_emulation::config_from_environment();
   config.run_kernels = false;
@@ -123,23 +149,23 @@ int bench(const std::string& path, std::uint32_t sequences, std::uint32_t steps)
   };
   const models::ModelFile file(path);
   const auto layers = static_cast<double>(file.spec().layers.size());
-  std::printf("%.0f layers, %u sequences, %u steps\n", layers, sequences, steps);
+  std::printf("%.0f layers, %u sequences, %u steps; of each launch %.3f us are the emulation's own\n", layers,
+              sequences, steps, launch_cost());
   std::printf("%-38s %9s %9s %9s %12s %9s %11s\n", "a step", "least us", "median us", "launches", "launch/layer",
               "bytes up", "bytes down");
   for (const char* name : {"cuda_emulated:0", "cuda_emulated:0-bf16"}) {
-    for (const auto& [way, title] :
-         {std::pair{Way::kEachOp, "each op"}, {Way::kRecorded, "recorded"}, {Way::kAhead, "recorded, ahead"}}) {
+    for (const Way& way : kWays) {
       models::LoadOptions options;
       options.context = kContext;
       options.page_size = kPage;
       options.max_sequences = sequences;
       options.executor.policy = device::FallbackPolicy::kDeny;
-      options.executor.capture = way != Way::kEachOp;
+      options.executor.capture = way.recorded;
       const auto model = models::load(file, open(name), open("cpu:f32"), options);
-      if (way == Way::kAhead && !model->can_pick()) continue;
+      if (way.ahead && !model->can_pick()) continue;
       const Measured m = measure(*model, sequences, steps, way);
-      std::printf("%-38s %9.1f %9.1f %9.1f %12.2f %9.1f %11.1f\n", (std::string(name) + ", " + title).c_str(), m.least,
-                  m.median, m.launches, m.launches / layers, m.uploaded, m.downloaded);
+      std::printf("%-38s %9.1f %9.1f %9.1f %12.2f %9.1f %11.1f\n", (std::string(name) + ", " + way.title).c_str(),
+                  m.least, m.median, m.launches, m.launches / layers, m.uploaded, m.downloaded);
     }
   }
   return 0;

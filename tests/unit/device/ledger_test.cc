@@ -102,14 +102,15 @@ TEST_F(LedgerTest, WarnSaysItOnceAndAllowNothing) {
 
 TEST(Kernels, AreCountedByOpStepAndName) {
   device::Ledger ledger;
+  std::size_t place = 77;  // wherever it points: only where to look first
   const std::string here = "cuda:0", there = "cuda:1";
   static const char* const kDecode = "decode";
   static const char* const kFew = "few";
   static const char* const kRude = "a\nname of more than sixty-three bytes, which a plugin may give us: bounded";
-  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 2);
-  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 1);
-  ledger.took(BP_OP_LINEAR, there, kDecode, kFew, 7);
-  ledger.took(BP_OP_EMBED, here, kDecode, kRude, 1);
+  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 2, place);
+  ledger.took(BP_OP_LINEAR, here, kDecode, kFew, 1, place);
+  ledger.took(BP_OP_LINEAR, there, kDecode, kFew, 7, place);
+  ledger.took(BP_OP_EMBED, here, kDecode, kRude, 1, place);
   const std::vector<device::KernelUse> uses = ledger.kernels();
   ASSERT_EQ(uses.size(), 3u);
   EXPECT_EQ(uses[0].op, "EMBED");
