@@ -65,9 +65,6 @@ void head_argmax(Executor& ex, OpName name, const Tensor& x, const Linear& spec,
                  const Tensor& values);
 
 // Fused ops.
-// a += alpha * b; out = norm(a).
-void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b, double alpha, const Norm& spec,
-              const Tensor& out);
 // x += alpha * (y W^T + bias); `product` is scratch for the unfused form, whose ADD has a name of its own.
 void linear_add(Executor& ex, OpName name, OpName add_name, const Tensor& y, const Linear& spec, double alpha,
                 const Tensor& x, const Tensor& product);

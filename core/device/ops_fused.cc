@@ -6,12 +6,6 @@ namespace {
 
 // Argument structs of fused ops together with those that they point to: they live and move as one. Only `main` is
 // zeroed for everyone; those who bind the others do it for them.
-struct AddNormArgs {
-  AddNormArgs() : main{} {}
-  bp_add_norm_args main;
-  bp_norm_args norm;
-};
-
 struct LinearActArgs {
   LinearActArgs() : main{} {}
   bp_linear_args main;
@@ -49,24 +43,6 @@ Input normalized(Executor& ex, const Input& in) {
 }
 
 }  // namespace
-
-void add_norm(Executor& ex, OpName name, const Tensor& a, const Tensor& b_tensor, double alpha, const Norm& spec,
-              const Tensor& out) {
-  const auto bind = [&](Binder& b, AddNormArgs& args) {
-    bp_add_norm_args& m = args.main;
-    m.size = sizeof(m);
-    m.b = b.in(b_tensor);
-    m.a = m.sum = b.inout(a);
-    m.alpha = alpha;
-    bind_norm(b, args.norm, spec, {m.sum, b.out(out)});
-    m.norm = &args.norm;
-    if (alpha != 1) b.feature(BP_FEATURE_ALPHA);
-  };
-  ex.fused<AddNormArgs>(BP_OP_ADD_NORM, name, bind, [&] {
-    add(ex, name, a, b_tensor, alpha);
-    norm(ex, name, a, spec, out);
-  });
-}
 
 void linear_add(Executor& ex, OpName name, OpName add_name, const Tensor& y, const Linear& spec, double alpha,
                 const Tensor& x, const Tensor& product) {
