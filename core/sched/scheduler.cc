@@ -82,8 +82,8 @@ const Schedule& Scheduler::next(const Reclaim& reclaim) {
   }
 }
 
-// Running sequences, the first `candidates` waiting ones, and all that keep pages, in order. False: more could be
-// shown.
+// Running sequences, the first `candidates` waiting ones beside those that keep pages, and all of these, in order.
+// False: more could be shown.
 bool Scheduler::snapshot(std::size_t candidates) {
   snapshot_.groups.clear();
   snapshot_.sequences.clear();
@@ -95,7 +95,9 @@ bool Scheduler::snapshot(std::size_t candidates) {
   }
   auto next = waiting_.begin();
   if (snapshot_.admits) {
-    for (; candidates_.size() < candidates && next != waiting_.end() && (*next)->ready; ++next) {
+    for (; next != waiting_.end() && (*next)->ready; ++next) {
+      const bool known = (*next)->computed > 0;  // what it has in the cache, without a look
+      if (!known && candidates-- == 0) break;
       candidates_.push_back(*next);
     }
   }

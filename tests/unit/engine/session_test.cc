@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
+
 #include "tests/unit/engine/engine_fixture.h"
 
 namespace backplane::engine {
@@ -55,6 +57,27 @@ TEST(Session, TheSamePromptAgainComputesOneToken) {
   const auto again = session.generate(turn(talk));
   EXPECT_EQ(again.ids, first.ids);
   EXPECT_EQ(session.reused(), 19u);
+}
+
+// However many: what each has in the cache is known without a look.
+TEST(Session, ManyGoOnInOneStep) {
+  constexpr std::uint32_t kMany = 300;
+  FakeModel model({.max_step_tokens = kMany, .max_step_sequences = kMany, .pages = {2 * kMany}});
+  Engine engine(model, {.max_sequences = kMany, .token_budget = kMany, .headroom = EngineOptions::kNoPreemption});
+  std::deque<Session> sessions;
+  for (std::uint32_t i = 0; i < kMany; ++i) sessions.emplace_back(engine).generate(turn(some_tokens(5, i), 1));
+  std::map<RequestId, std::vector<TokenId>> expected;
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    const auto talk = some_tokens(6, i);
+    expected[sessions[i].submit(turn(talk, 2))] = model.greedy(talk, 2);
+  }
+  Outcomes outcomes;
+  for (std::uint64_t cached = 5; !engine.idle(); ++cached) {
+    collect(outcomes, engine.step());
+    EXPECT_EQ(engine.steps().records().back().n_decode, kMany);
+    EXPECT_EQ(engine.steps().records().back().cached, kMany * cached);
+  }
+  for (const auto& [id, ids] : expected) EXPECT_EQ(outcomes[id].ids, ids);
 }
 
 TEST(Session, BehindAWindowNothingWrongIsReused) {
