@@ -24,7 +24,6 @@ namespace {
 using bench::Case;
 using bench::Kind;
 
-constexpr std::uint32_t kStepTokens = 512;  // of a step, at most
 constexpr std::uint32_t kMostRepeats = 10000, kMostBatch = 4096, kMostTokens = 1u << 24;
 constexpr std::uint64_t kPrompts = 3;  // any seed: of prompts for a model without tokenizer
 
@@ -32,6 +31,7 @@ struct BenchCommand {
   std::string model;
   std::string prefill = "512", depth = "0,1024", batch = "1,8,32";
   std::uint32_t decode = 128, batch_tokens = 64, batch_depth = 0, repeats = 5;
+  std::uint32_t step_tokens = engine::EngineOptions{}.token_budget;
   bool no_roofs = false, json = false;
   DeviceOptions device;
 };
@@ -71,6 +71,7 @@ std::vector<Case> cases_of(const BenchCommand& command) {
   check_range("--decode", command.decode, 1, kMostTokens);
   check_range("--batch-tokens", command.batch_tokens, 1, kMostTokens);
   check_range("--batch-depth", command.batch_depth, 0, kMostTokens);
+  check_range("--step-tokens", command.step_tokens, 1, kMostTokens);
   check_range("--repeat", command.repeats, 1, kMostRepeats);
   std::vector<Case> cases;
   for (const std::uint32_t tokens : parse_list("--prefill", command.prefill, 1, kMostTokens)) {
@@ -105,10 +106,10 @@ void drop_long(std::vector<Case>& cases, std::vector<bench::Skipped>& skipped, s
   }
 }
 
-models::LoadOptions room_for(const std::vector<Case>& cases) {
+models::LoadOptions room_for(const std::vector<Case>& cases, std::uint32_t step_tokens) {
   constexpr std::uint64_t kPage = 256;  // no smaller than a device's pages: the last one of each sequence isn't full
   models::LoadOptions load;
-  load.max_step_tokens = kStepTokens;
+  load.max_step_tokens = step_tokens;
   for (const Case& each : cases) {
     load.context = std::max(load.context, each.length());
     load.max_sequences = std::max(load.max_sequences, each.batch);
@@ -152,7 +153,7 @@ int run_bench(const BenchCommand& command) {
   const CatchInterrupts guard;
   const OpenedModel opened = open_model(command.model, command.device);
   drop_long(cases, skipped, command.device.context.value_or(opened.file.spec().max_context));
-  LoadedModel loaded = load_model(opened, command.device, room_for(cases));
+  LoadedModel loaded = load_model(opened, command.device, room_for(cases, command.step_tokens));
   device::Device& device = loaded.devices.prefill.first();
   const lab::StepWork work(opened.file, device, loaded.model->kv_type());
   const lab::Prompts prompts(opened.tokenizer_or_null(), opened.file.spec().vocab_size, kPrompts);
@@ -203,6 +204,8 @@ void add_bench(CommandLine& line) {
       .option("--batch", options->batch, "N[,N...]", "Replies at once, or none; default 1,8,32")
       .option("--batch-tokens", options->batch_tokens, "N", "Tokens of each reply of a batch; default 64")
       .option("--batch-depth", options->batch_depth, "N", "Tokens in the cache before each of them; default 0")
+      .option("--step-tokens", options->step_tokens, "N",
+              "Tokens computed in a step at most, or one of each reply of a batch; default 2048")
       .option("--repeat", options->repeats, "N", "Repetitions, of which the median counts; default 5")
       .flag("--no-roofs", options->no_roofs, "Don't probe memory and arithmetic")
       .flag("--json", options->json, "One JSON object instead of the tables")

@@ -115,6 +115,7 @@ TEST_F(Bench, RefusesWrongUse) {
   expect_refusal({"bench", model_, "--batch", "1,,8"}, 2, "--batch 1,,8");
   expect_refusal({"bench", model_, "--batch", "99999"}, 2, "--batch 99999");
   expect_refusal({"bench", model_, "--decode", "0"}, 2, "--decode 0");
+  expect_refusal({"bench", model_, "--step-tokens", "0"}, 2, "--step-tokens 0");
   expect_refusal({"bench", model_, "--shadow", "cpu:f64"}, 2, "--shadow");
   expect_refusal({"bench", (folder_.path() / "missing.gguf").string(), "--json"}, 3, "missing.gguf");
 }

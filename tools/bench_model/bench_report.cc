@@ -168,6 +168,7 @@ Json report_json(const Report& report) {
                {"kv_type", dtype_name(report.model.kv_type())},
                {"device", report.device},
                {"threads", report.threads},
+               {"step_tokens", report.step_tokens},
                {"load_s", figure(report.load_s)}};
   json["results"] = Json::array();
   for (const Measured& measured : report.measured) json["results"].push_back(result_json(report, measured));

@@ -33,7 +33,7 @@ struct Report {
   std::string no_ops;          // why there are none
   std::optional<Roofs> roofs;  // nothing: not asked for
   const lab::StepWork& work;
-  std::uint32_t step_tokens = 0;
+  std::uint32_t step_tokens = 0;  // at most, that the model was loaded for
 };
 
 Json report_json(const Report& report);
