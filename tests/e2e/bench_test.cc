@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/program.h"
+#include "tests/support/tiny_hf_model.h"
 
 namespace backplane::test {
 namespace {
@@ -95,6 +96,68 @@ TEST_F(Bench, WorksWithoutATokenizerAndWithDefaults) {
   expect_case(report["results"][1], "decode", 64, 8, 0);
   expect_case(report["results"][2], "decode", 64, 32, 0);
   EXPECT_EQ(report["skipped"].size(), 2u);
+}
+
+// With steps so small that some sequences have their prompts long before others, and with more sequences than one look
+// at the queue shows. In each step that counts, all of them decode at the depth that was asked for, or bench fails.
+TEST_F(Bench, RepliesOfABatchBeginTogether) {
+  const std::string model = write_model({.context = 560}, "long.gguf");
+  Json report =
+      backplane_json({"bench",         model,       "--device",       "cpu:f32", "--json",        "--repeat", "1",
+                      "--no-roofs",    "--prefill", "none",           "--depth", "none",          "--batch",  "32",
+                      "--batch-depth", "512",       "--batch-tokens", "40",      "--step-tokens", "512"});
+  ASSERT_EQ(report["results"].size(), 1u);
+  expect_case(report["results"][0], "decode", 40, 32, 512);
+  EXPECT_EQ(report["step_tokens"], 512);
+  report =
+      backplane_json({"bench",          model_,      "--device",      "cpu:f32", "--json",        "--repeat", "1",
+                      "--no-roofs",     "--prefill", "none",          "--depth", "none",          "--batch",  "300",
+                      "--batch-tokens", "3",         "--batch-depth", "2",       "--step-tokens", "8"});
+  expect_case(report["results"].back(), "decode", 3, 300, 2);
+  EXPECT_EQ(report["step_tokens"], 300) << "a token of each";
+}
+
+// What is behind a window is gone after the replies of the run that doesn't count, page after page.
+TEST_F(Bench, RepeatsBehindAWindow) {
+  for (const TinyHf kind : {TinyHf::kQwen2, TinyHf::kMistral}) {
+    const TempFolder folder;
+    const Json report = backplane_json({"bench", write_tiny_hf(folder, kind).string(), "--device", "cpu:f32", "--json",
+                                        "--repeat", "1", "--no-roofs", "--prefill", "none", "--depth", "none",
+                                        "--batch", "3", "--batch-depth", "20", "--batch-tokens", "40"});
+    expect_case(report["results"][0], "decode", 40, 3, 20);
+  }
+}
+
+// The opaque test device records steps: a batch of 3 tokens has two kinds of them, and those after the first token come
+// twice. What is recorded must be before the repetitions that count, and stay from one to the next.
+TEST_F(Bench, CountsNoStepThatIsRecorded) {
+  const Json report = backplane_json({"bench",
+                                      model_,
+                                      "--json",
+                                      "--repeat",
+                                      "2",
+                                      "--no-roofs",
+                                      "--prefill",
+                                      "none",
+                                      "--depth",
+                                      "8",
+                                      "--decode",
+                                      "5",
+                                      "--batch",
+                                      "4",
+                                      "--batch-tokens",
+                                      "3",
+                                      "--fallback",
+                                      "allow",
+                                      "--device",
+                                      "opaque:f32",
+                                      "--plugin",
+                                      BACKPLANE_FAKE_PLUGINS "/opaque"});
+  ASSERT_EQ(report["results"].size(), 2u);
+  for (const Json& row : report["results"]) {
+    EXPECT_EQ(row["steps_recorded"], 0) << row;
+    EXPECT_EQ(row["steps_launched"], 2 * row["tokens"].get<int>()) << row;
+  }
 }
 
 // The opaque test device has streams: the time of a call is not that of the op.

@@ -50,6 +50,8 @@ Json result_json(const Report& report, const Measured& measured) {
   json["spread"] = figure((*most - *least) / middle);
   json["runs"] = Json::array();
   for (const double rate : rates) json["runs"].push_back(figure(rate));
+  json["steps_recorded"] = measured.steps_recorded;
+  json["steps_launched"] = measured.steps_launched;
   const lab::Work work = work_of(report.work, what, report.step_tokens);
   json["bytes_per_s"] = figure(work.bytes / seconds);
   json["operations_per_s"] = figure(work.flops / seconds);

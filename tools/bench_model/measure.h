@@ -16,7 +16,7 @@ namespace backplane::bench {
 enum class Kind : std::uint8_t { kPrefill, kDecode };
 
 // A prompt of so many tokens, with the first token of its reply; or so many greedy steps of a batch, each a token of
-// every sequence, with `depth` tokens in the cache of each at the beginning. A depth of 0 is one of 1: a sequence needs
+// every sequence, with `depth` tokens in the cache of each before the first. A depth of 0 is one of 1: a sequence needs
 // a token to go on from.
 struct Case {
   Kind kind = Kind::kPrefill;
@@ -37,12 +37,15 @@ struct Bench {
 };
 
 // Runs it once: seconds of its steps, with sampling and all that the engine does. `times`: nullptr, or cleared and
-// filled with the ops of these steps. Throws Error{kCapacity} where the batch can't run at once, and kInterrupted.
-double run_once(const Bench& bench, const Case& what, device::OpTimes* times = nullptr);
+// filled with the ops of these steps. `warm`: for a run that doesn't count, of which all that happens once is done
+// afterwards, such as recordings of steps. Throws Error{kCapacity} where the batch can't run at once, and kInterrupted.
+double run_once(const Bench& bench, const Case& what, device::OpTimes* times = nullptr, bool warm = false);
 
 struct Measured {
   Case what;
   std::vector<double> seconds;  // of the repetitions
+  // In these, where the device records steps: recordings belong into the run that isn't counted.
+  std::uint64_t steps_recorded = 0, steps_launched = 0;
 };
 
 // Once uncounted, then so many times, all cases in turn, so that what disturbs the machine for a while spoils one
