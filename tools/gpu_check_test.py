@@ -111,6 +111,14 @@ class Report(WithFolder):
                       "| memcheck `NORM` | 3 |", "2.30x", "batch 32, growing cache: oom", "sanitize: racecheck", "| missed |"):
             self.assertIn(words, text)
 
+    def test_tells_of_steps_that_were_not_launched(self):
+        data = recorded()
+        one = data["steps"]["bench"]["llama-3.1-8b BF16 batch 32"]["cases"][0]
+        one.update(runs=[1.0, 1.0, 1.0], steps_launched=96, steps_recorded=0)
+        self.assertNotIn("launched", report.text(data))
+        one.update(steps_launched=90, steps_recorded=6)
+        self.assertIn("batch 32: 90 of 96 steps launched from recordings, 6 recorded meanwhile", report.text(data))
+
     def test_nothing_measured_is_no_error(self):
         self.assertIn("# GPU check", report.text({"version": 1, "steps": {}}))
 
@@ -155,9 +163,12 @@ BACKPLANE = """
             cases.append(["decode", int(after("--decode")), 1, int(after("--depth")), 1e3])
         else:
             cases.append(["decode", int(after("--batch-tokens")), int(after("--batch")), int(after("--batch-depth")), 2e3])
+        assert after("--step-tokens") == "64", words
+        print(*range(30), "steps are no longer recorded", sep="\\n", file=sys.stderr)
         if os.environ.get("BREAK") and "--batch" in words and after("--batch") == os.environ["BREAK"]:
             sys.exit("the device was lost")
         print(json.dumps({"kv_type": "BF16", "weight_type": "BF16", "load_s": 1, "fallbacks": [], "kernels": [], "skipped": [],
+            "step_tokens": 64,
             "results": [dict(zip(("kind", "tokens", "batch", "depth", "tokens_per_s"), each), spread=0) for each in cases]}))
     """
 
@@ -232,7 +243,10 @@ class WholeRun(WithFolder):
         bench = self.data()["bench"]
         self.assertEqual(bench["roofs"]["copy_bytes_per_s"], 1e9)
         self.assertEqual(bench["tiny transformers"]["cases"]["batch 2"]["settings"]["growing cache"]["tokens_per_s"], 500)
-        self.assertIn("4.00x", (self.out / "gpu_check.md").read_text())
+        said = bench["tiny BF16 batch 2"]["said"]
+        self.assertEqual((len(said), said[0], said[-1]), (20, "11", "steps are no longer recorded"))
+        for words in ("4.00x", "- tiny BF16 batch 2: steps are no longer recorded"):
+            self.assertIn(words, (self.out / "gpu_check.md").read_text())
 
     def test_no_transformers_is_no_failure(self):
         self.program("python", "print('{\"skip\": \"No module named torch\"}')")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -128,6 +129,20 @@ class Sources(WithFolder):
         with unittest.mock.patch.object(step_build, "first_line", return_value=None):
             self.assertEqual(step_build.sources(self.folder), "as packed: c0ffee with changes")
             self.assertIn("not known", step_build.sources())
+
+
+class CuBLAS(WithFolder):
+    def test_the_plugin_finds_it_where_the_probe_does(self):
+        (self.folder / "bin").mkdir()
+        library = self.folder / "lib64" / "libcublas.so.13"
+        library.parent.mkdir(parents=True)
+        library.touch()
+        with unittest.mock.patch.object(step_build, "nvcc", return_value=str(self.folder / "bin" / "nvcc")):
+            self.assertEqual(step_build.cublas(), library.resolve())
+            with unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH="/other"):
+                self.assertEqual(step_build.environment()["LD_LIBRARY_PATH"], f"{library.parent.resolve()}:/other")
+        with unittest.mock.patch.object(step_build, "cublas", return_value=None):
+            self.assertEqual(step_build.environment(), dict(os.environ))
 
 
 class Sanitizer(unittest.TestCase):

@@ -126,7 +126,22 @@ def bench(data):
                         if "reason" in told]
     if reasons:
         out += ("" if rows else "## Speed\n") + "\nNot measured:\n\n" + "\n".join(reasons) + "\n"
-    return out
+    notes = said(data)
+    return out + ("\nBeside the figures:\n\n" + "\n".join(notes) + "\n" if notes else "")
+
+
+def said(data):
+    """What may explain bad figures: what the program said, and steps that weren't launched as they were recorded before."""
+    notes = []
+    for name, part in data["steps"].get("bench", {}).items():
+        notes += [f"- {name}: {line}" for line in part.get("said", []) if line.strip()]
+        for case in part["cases"] if isinstance(part.get("cases"), list) else ():
+            steps = case["tokens"] * len(case.get("runs", []))
+            launched = case.get("steps_launched", steps)
+            if case["kind"] == "decode" and (launched < steps or case.get("steps_recorded")):
+                notes.append(f"- {name}: {launched} of {steps} steps launched from recordings, "
+                             f"{case.get('steps_recorded')} recorded meanwhile")
+    return notes
 
 
 def attention(data):

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 
@@ -16,11 +15,12 @@ import random_gguf
 from limits import Failed, TooSlow, need, run
 from model_shapes import SHAPES, Shape
 from results import Skip
-from step_build import architectures, nvcc
+from step_build import architectures, cublas, environment, nvcc
 
 ROOF_SECONDS, PART_SECONDS, PEER_SECONDS, PEER_CASE_SECONDS = 120, 150, 150, 45
 NO_GPU = 2  # exit status of the probe
 REPEAT, DECODE, BATCH_TOKENS = 3, 64, 32
+SAID = 20  # lines of what the program says beside its report: why steps aren't recorded, or whose products it takes
 GPU = pathlib.Path(__file__).resolve().parent
 # By the name of a bench shape: the types of its files. Rows of 576 are no whole blocks of Q4_K.
 TYPES = ("BF16", "Q4_K", "Q4_0")
@@ -33,6 +33,7 @@ class Plan:
     """What is measured; all lengths are cut to the context of a shape."""
 
     prefill: int = 4096
+    step_tokens: int = 4096  # the prompt in one step, as the others read it
     depth: int = 512
     batches: tuple = (32, 256)
     decode: int = DECODE
@@ -42,7 +43,7 @@ class Plan:
     attention_depths: tuple = (512, 8192)
 
 
-PLANS = {"full": Plan(), "tiny": Plan(64, 16, (2, 4), 4, 2, "tiny", 2, (16, 64))}
+PLANS = {"full": Plan(), "tiny": Plan(64, 64, 16, (2, 4), 4, 2, "tiny", 2, (16, 64))}
 
 
 def types_of(shape):
@@ -55,17 +56,6 @@ def prefill_of(shape, plan):
 
 
 # --- roofs -------------------------------------------------------------------------------------------------------------------
-
-
-def cublas():
-    """libcublas of the toolkit, or of a Python package; None where the loader has to find it."""
-    roots = [pathlib.Path(nvcc()).resolve().parent.parent / "lib64"] if nvcc() else []
-    roots += [pathlib.Path(folder) / "nvidia" for folder in sys.path if folder]
-    for root in roots:
-        found = sorted(root.rglob("libcublas.so.*")) if root.is_dir() else []
-        if found:
-            return found[0]
-    return None
 
 
 def roofs(options, seconds):
@@ -88,20 +78,21 @@ def roofs(options, seconds):
 # --- backplane ---------------------------------------------------------------------------------------------------------------
 
 
-def bench(options, model, repeat, seconds, *cases):
+def bench(options, plan, model, repeat, seconds, *cases):
     command = [options.program, "bench", model, "--json", "--no-roofs", "--no-tune", "--no-progress", "--fallback", "deny",
-               "--device", f"{options.device}:0-bf16", *options.plugins(), "--repeat", repeat, *cases]
-    done = need(command, seconds)
+               "--device", f"{options.device}:0-bf16", *options.plugins(), "--repeat", repeat, "--step-tokens", plan.step_tokens, *cases]
+    done = need(command, seconds, env=environment())
     report = json.loads(done.out)
     if report["fallbacks"]:
         raise Failed(f"fallbacks: {json.dumps(report['fallbacks'])}")
     kernels = sorted({f"{use['op']} {use['shape']}: {use['kernel']}" for use in report["kernels"]})
     return {"cases": report["results"], "left_out": report["skipped"], "kv_type": report["kv_type"], "kernels": kernels,
-            "weight_type": report["weight_type"], "load_s": report["load_s"], "repeat": repeat}
+            "weight_type": report["weight_type"], "load_s": report["load_s"], "repeat": repeat, "step_tokens": report["step_tokens"],
+            "said": done.err.splitlines()[-SAID:]}
 
 
 def single(options, plan, shape, model, seconds):
-    return bench(options, model, REPEAT, seconds, "--prefill", prefill_of(shape, plan), "--decode", plan.decode, "--depth",
+    return bench(options, plan, model, REPEAT, seconds, "--prefill", prefill_of(shape, plan), "--decode", plan.decode, "--depth",
                  plan.depth, "--batch", "none")
 
 
@@ -120,7 +111,7 @@ def batched(options, plan, model, batch, depth, prefill_rate, seconds):
     if not can:
         raise Skip(f"prompts of {batch} sequences would take too long at {prefill_rate:.0f} tokens/s")
     repeat, depth = can
-    return bench(options, model, repeat, seconds, "--prefill", "none", "--depth", "none", "--batch", batch, "--batch-tokens",
+    return bench(options, plan, model, repeat, seconds, "--prefill", "none", "--depth", "none", "--batch", batch, "--batch-tokens",
                  plan.batch_tokens, "--batch-depth", depth)
 
 
@@ -171,7 +162,7 @@ def attention(options, plan, model, depth, prefill_rate, seconds):
     found = affordable(plan.attention_batch, depth, prefill_rate, seconds)
     if not found or found[1] != depth:
         raise Skip(f"prompts of {depth} tokens would take too long")
-    return bench(options, model, found[0], seconds, "--prefill", "none", "--depth", "none", "--batch", plan.attention_batch,
+    return bench(options, plan, model, found[0], seconds, "--prefill", "none", "--depth", "none", "--batch", plan.attention_batch,
                  "--batch-tokens", plan.batch_tokens, "--batch-depth", depth)
 
 

@@ -4,6 +4,7 @@ import pathlib
 import platform
 import re
 import shutil
+import sys
 
 from limits import Failed, need, run
 from results import Skip
@@ -50,6 +51,26 @@ def machine(options):
 
 def nvcc():
     return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def cublas():
+    """libcublas of the toolkit, or of a Python package; None where the loader has to find it."""
+    roots = [pathlib.Path(nvcc()).resolve().parent.parent / "lib64"] if nvcc() else []
+    roots += [pathlib.Path(folder) / "nvidia" for folder in sys.path if folder]
+    for root in roots:
+        found = sorted(root.rglob("libcublas.so.*")) if root.is_dir() else []
+        if found:
+            return found[0]
+    return None
+
+
+def environment():
+    """For backplane, whose plugin looks for cuBLAS where the loader does: in the folder that the probe takes it from."""
+    library = cublas()
+    if not library:
+        return dict(os.environ)
+    folders = [str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(folder for folder in folders if folder)}
 
 
 def architectures():

@@ -6,6 +6,7 @@ import tempfile
 
 from limits import Failed, TooSlow, run
 from results import Skip
+from step_build import environment
 
 CONFORM_SECONDS, SANITIZE_SECONDS = 240, 120
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -58,7 +59,7 @@ def conform(options, device, seconds):
     with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
         path = f"{folder}/conform.json"
         command = [options.program, "conform", device, *options.plugins(), "-v", "--json", path]
-        done = run(command, seconds, on_line=told.line)
+        done = run(command, seconds, on_line=told.line, env=environment())
         try:
             with open(path) as file:
                 found = summary_of(json.load(file))
@@ -88,7 +89,7 @@ def sanitized(options, tool, seconds):
         share = left / (len(options.sanitized) - number)
         command = [program, "--tool", tool, "--error-exitcode", ERROR_STATUS, "--print-limit", 10, options.program, "conform",
                    f"{options.device}:0-bf16", *options.plugins(), "--filter", pattern]
-        done = run(command, share)
+        done = run(command, share, env=environment())
         left -= done.seconds
         found["filters"][pattern] = verdict_of(done)
     if all(each.get("none") for each in found["filters"].values()):

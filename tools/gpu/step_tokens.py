@@ -14,6 +14,7 @@ import tempfile
 import random_gguf
 from limits import Failed, need
 from model_shapes import Shape
+from step_build import environment
 
 REFERENCE = "cpu:f32"
 PART_SECONDS = 120
@@ -44,14 +45,14 @@ def generate(options, model, device, prompt, count, seconds, more=()):
     command = [options.program, "run", model, "--json", "--prompt-ids", ",".join(map(str, prompt)), "-n", count,
                "--temperature", 0, "--ignore-eos", "--top-logprobs", TOP, "--device", device, "--no-tune", "--no-progress",
                *options.plugins(), *more]
-    answer = json.loads(need(command, seconds).out)
+    answer = json.loads(need(command, seconds, env=environment()).out)
     return Text(answer["ids"], [{each["id"]: each["logprob"] for each in step["top"]} for step in answer["steps"]])
 
 
 def score(options, model, device, lines, seconds, more=()):
     command = [options.program, "score", model, "--json", "--device", device, "--no-tune", "--no-progress",
                *options.plugins(), *more]
-    done = need(command, seconds, input="".join(json.dumps(line) + "\n" for line in lines))
+    done = need(command, seconds, env=environment(), input="".join(json.dumps(line) + "\n" for line in lines))
     return [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
 
 
