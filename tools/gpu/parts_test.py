@@ -8,6 +8,7 @@ import pathlib
 import sys
 import tempfile
 import textwrap
+import types
 import unittest
 import unittest.mock
 
@@ -84,6 +85,17 @@ class Parts(WithFolder):
         again.forget("bench")
         self.assertEqual(again.part("bench", "a", 10, lambda seconds: {"speed": 2})["speed"], 2)
 
+    def test_other_sources_are_another_result(self):
+        self.results().part("bench", "a", 10, lambda seconds: {"speed": 1})
+        self.results().part("conform", "b", 10, lambda seconds: {"passed": 1})
+        kept = results.Results(self.folder, limits.Budget(100), self.reports.append,
+                               lambda step, part: "" if step == "conform" else "c0ffee")
+        self.assertEqual(kept.part("conform", "b", 10, lambda seconds: self.fail("done twice"))["passed"], 1)
+        self.assertEqual(kept.data["steps"]["bench"], {})
+        self.assertEqual(kept.part("bench", "a", 10, lambda seconds: {"speed": 2})["sources_hash"], "c0ffee")
+        aside, = self.folder.glob("gpu_check-*.json")
+        self.assertEqual(json.loads(aside.read_text())["steps"]["bench"]["a"]["speed"], 1)
+
     def test_a_fault_loses_only_itself(self):
         kept = self.results()
 
@@ -129,6 +141,34 @@ class Sources(WithFolder):
         with unittest.mock.patch.object(step_build, "first_line", return_value=None):
             self.assertEqual(step_build.sources(self.folder), "as packed: c0ffee with changes")
             self.assertIn("not known", step_build.sources())
+
+
+class Hashes(WithFolder):
+    def setUp(self):
+        super().setUp()
+        for name in ("core/a.cc", "core/a_test.cc", "core/a.md", "tools/gpu/roofs.cu"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(name)
+
+    def hash(self, step="conform", part="cuda:0", program=None):
+        step_build.hash_of.cache_clear()
+        self.addCleanup(step_build.hash_of.cache_clear)
+        options = types.SimpleNamespace(given_program=program is not None, program=program)
+        with unittest.mock.patch.object(step_build, "REPOSITORY", self.folder):
+            return step_build.hash_for(options, step, part)
+
+    def test_change_with_what_results_come_of(self):
+        before, roofs = self.hash(), self.hash("bench", "roofs")
+        (self.folder / "core" / "a_test.cc").write_text("more")
+        (self.folder / "core" / "a.md").unlink()
+        self.assertEqual(self.hash(), before)
+        (self.folder / "core" / "a.cc").rename(self.folder / "core" / "b.cc")
+        renamed = self.hash()
+        (self.folder / "core" / "b.cc").write_text("other")
+        self.assertEqual(len({before, renamed, self.hash(), self.hash(program=self.folder / "core" / "b.cc")}), 4)
+        self.assertEqual(self.hash("bench", "roofs"), roofs)
+        (self.folder / "tools" / "gpu" / "roofs.cu").write_text("other")
+        self.assertNotEqual(self.hash("bench", "roofs"), roofs)
 
 
 class CuBLAS(WithFolder):

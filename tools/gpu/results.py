@@ -2,11 +2,14 @@
 
 A part is the smallest thing that is measured or tried at once, such as "llama-3.1-8b BF16 batch 32" of the step "bench". It is
 
-  {"status": "ok" | "failed" | "slow" | "skipped", "seconds": ..., "reason": text unless ok, and what the step found}
+  {"status": "ok" | "failed" | "slow" | "skipped", "seconds": ..., "sources_hash", "reason": text unless ok, and what the step
+   found}
 
 `slow`: ended at its own limit. A part that didn't start, or was ended because no time was left of all, isn't there; the next run
-does it.
+does it. Nor does one count that comes of other sources: what one table holds has to be of one program. Such parts are put aside,
+in a file of their own beside the results.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -23,16 +26,31 @@ class Skip(Exception):
 
 
 class Results:
-    def __init__(self, folder, budget, write_report):
-        """`write_report(data)` is called after every part."""
+    def __init__(self, folder, budget, write_report, sources=lambda step, part: ""):
+        """`write_report(data)` is called after every part. `sources(step, part)`: a hash of all that the part comes of."""
         self.path = pathlib.Path(folder) / "gpu_check.json"
-        self.budget, self.write_report = budget, write_report
+        self.budget, self.write_report, self.sources = budget, write_report, sources
         self.data = {"version": VERSION, "steps": {}}
         self.missed = []  # parts that no time was left for
         if self.path.exists():
             self.data = json.loads(self.path.read_text())
             if self.data.get("version") != VERSION:
                 raise ValueError(f"{self.path} is of version {self.data.get('version')}, not {VERSION}")
+            self.put_aside()
+
+    def put_aside(self):
+        """Parts of other sources: into a file that is named after what is in it."""
+        steps = self.data["steps"]
+        others = [(step, name) for step, parts in steps.items() for name, part in parts.items()
+                  if part.get("sources_hash") != self.sources(step, name)]
+        if not others:
+            return
+        text = self.path.read_text()
+        aside = self.path.with_name(f"gpu_check-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json")
+        aside.write_text(text)
+        for step, name in others:
+            del steps[step][name]
+        note(f"{len(others)} parts come of other sources: {aside.name} keeps them, they are done again")
 
     def forget(self, step):
         self.data["steps"].pop(step, None)
@@ -58,7 +76,7 @@ class Results:
             return None
         start, allowed = time.monotonic(), min(limit, left)
         found = self.attempt(work, allowed)
-        found["seconds"] = round(time.monotonic() - start, 2)
+        found.update(seconds=round(time.monotonic() - start, 2), sources_hash=self.sources(step, name))
         said = found.get("reason", "").splitlines()
         note(f"{step}: {name}: {found['status']}, {found['seconds']:.1f} s{': ' + said[0][:150] if said else ''}")
         if found["status"] == "slow" and allowed < limit:  # of its own limit it had only a part

@@ -1,4 +1,6 @@
 """The step `build`: the machine as it is, and the program with the cpu and cuda plugins, built against what was carried."""
+import functools
+import hashlib
 import os
 import pathlib
 import platform
@@ -14,6 +16,35 @@ PACKED = "sources.txt"  # in the folder of what is carried
 CONFIGURE_SECONDS, BUILD_SECONDS = 120, 420
 QUERY = {"name": "gpu", "driver_version": "driver", "compute_cap": "compute_capability", "memory.total": "memory_MiB",
          "power.limit": "power_limit_W", "clocks.max.sm": "clock_MHz", "clocks.max.memory": "memory_clock_MHz"}
+
+
+# What results come of, and no tests or pages.
+SOURCES = ("CMakeLists.txt", "backends", "core", "models", "plugins", "tools")
+NO_SOURCE = re.compile(r".*(_test\.[a-z]+|\.md|\.pyc)")
+# Of parts that no program of ours has to do with.
+ROOFS = ("tools/gpu/roofs.cu",)
+TRANSFORMERS = ("tools/gpu/transformers_worker.py", "tools/gpu/step_bench.py", "tools/model_shapes.py")
+
+
+@functools.cache
+def hash_of(paths):
+    """Of files, and of all in folders: their names and what is in them."""
+    told = hashlib.sha256()
+    for path in paths:
+        whole = REPOSITORY / path
+        for file in sorted(whole.rglob("*")) if whole.is_dir() else [whole]:
+            if file.is_file() and not NO_SOURCE.fullmatch(file.name):
+                told.update(f"{file.relative_to(whole.parent)}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return told.hexdigest()[:16]
+
+
+def hash_for(options, step, part):
+    """Of what a part of the results comes of."""
+    if step == "bench" and part == "roofs":
+        return hash_of(ROOFS)
+    if step == "bench" and part.endswith(" transformers"):
+        return hash_of(TRANSFORMERS)
+    return hash_of(SOURCES + ((options.program,) if options.given_program else ()))
 
 
 def first_line(command, pattern=None):
