@@ -8,6 +8,7 @@ import threading
 import time
 
 KEPT = 4000  # characters of what a program says, from the end
+KILLED_SECONDS = 10
 
 
 def note(text):
@@ -34,7 +35,7 @@ class Budget:
 
 @dataclasses.dataclass
 class Done:
-    status: int
+    status: int | None  # None: it doesn't even end when killed
     out: str
     err: str
     seconds: float
@@ -93,7 +94,10 @@ def end_group(process):
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait()
+    try:
+        process.wait(timeout=KILLED_SECONDS)
+    except subprocess.TimeoutExpired:  # a driver may hold it for good
+        note(f"process {process.pid} hasn't ended {KILLED_SECONDS} s after it was killed")
 
 
 def need(command, limit, **more):

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -52,6 +53,14 @@ class Limits(WithFolder):
         except FileNotFoundError:
             state = "gone"
         self.assertIn(state, ("gone", "Z", "X"))
+
+    def test_goes_on_where_a_killed_program_does_not_end(self):
+        process = unittest.mock.Mock(pid=2**22 + 1)  # no process has it
+        process.wait.side_effect = subprocess.TimeoutExpired("p", limits.KILLED_SECONDS)
+        with contextlib.redirect_stderr(io.StringIO()) as told:
+            limits.end_group(process)
+        self.assertIn(f"process {process.pid} hasn't ended", told.getvalue())
+        process.wait.assert_called_once_with(timeout=limits.KILLED_SECONDS)
 
     def test_says_what_a_program_said(self):
         with self.assertRaisesRegex(limits.Failed, "status 3: no such device"):
@@ -213,6 +222,21 @@ class Sanitizer(unittest.TestCase):
 
 
 class Tokens(unittest.TestCase):
+    def test_each_command_gets_the_time_that_is_left(self):
+        clock, given = Clock(), []
+
+        def need(command, seconds, **more):
+            given.append(seconds)
+            clock.now += 30
+            return done('{"ids": [], "steps": []}')
+
+        options = types.SimpleNamespace(program="p", plugins=lambda: [])
+        with unittest.mock.patch.object(step_tokens, "need", need):
+            budget = limits.Budget(120, clock)
+            step_tokens.generate(options, "m", "cuda:0", [1], 4, budget)
+            step_tokens.score(options, "m", "cuda:0", [], budget)
+        self.assertEqual(given, [120, 90])
+
     def test_margins(self):
         top = {5: -0.5, 7: -0.75, 9: -3.0}
         self.assertEqual(step_tokens.margin_of(top, 7), (0.25, False))

@@ -12,7 +12,7 @@ import statistics
 import tempfile
 
 import random_gguf
-from limits import Failed, need
+from limits import Budget, Failed, need
 from model_shapes import Shape
 from step_build import environment
 
@@ -41,18 +41,18 @@ class Text:
     tops: list  # for each, {token: log-probability} of the best ones, the best first
 
 
-def generate(options, model, device, prompt, count, seconds, more=()):
+def generate(options, model, device, prompt, count, budget, more=()):
     command = [options.program, "run", model, "--json", "--prompt-ids", ",".join(map(str, prompt)), "-n", count,
                "--temperature", 0, "--ignore-eos", "--top-logprobs", TOP, "--device", device, "--no-tune", "--no-progress",
                *options.plugins(), *more]
-    answer = json.loads(need(command, seconds, env=environment()).out)
+    answer = json.loads(need(command, budget.left(), env=environment()).out)
     return Text(answer["ids"], [{each["id"]: each["logprob"] for each in step["top"]} for step in answer["steps"]])
 
 
-def score(options, model, device, lines, seconds, more=()):
+def score(options, model, device, lines, budget, more=()):
     command = [options.program, "score", model, "--json", "--device", device, "--no-tune", "--no-progress",
                *options.plugins(), *more]
-    done = need(command, seconds, env=environment(), input="".join(json.dumps(line) + "\n" for line in lines))
+    done = need(command, budget.left(), env=environment(), input="".join(json.dumps(line) + "\n" for line in lines))
     return [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
 
 
@@ -89,19 +89,19 @@ def tops_of(answer):
     return [{each["id"]: each["logit"] for each in top} for top in answer["top"]]
 
 
-def reference_of(options, model, seconds):
-    logits = score(options, model, REFERENCE, [{"ids": [0], "positions": "last"}], seconds)[0]["logits"][0]
+def reference_of(options, model, budget):
+    logits = score(options, model, REFERENCE, [{"ids": [0], "positions": "last"}], budget)[0]["logits"][0]
     prompt = prompt_ids(len(logits))
-    reference = Reference(prompt, generate(options, model, REFERENCE, prompt, options.tokens, seconds), 0.0, [])
-    logits, forced = score(options, model, REFERENCE, [{"ids": prompt, "positions": "last"}, reference.forced()], seconds)
+    reference = Reference(prompt, generate(options, model, REFERENCE, prompt, options.tokens, budget), 0.0, [])
+    logits, forced = score(options, model, REFERENCE, [{"ids": prompt, "positions": "last"}, reference.forced()], budget)
     reference.deviation, reference.tops = statistics.pstdev(logits["logits"][0]), tops_of(forced)
     return reference
 
 
-def compare(options, model, device, reference, seconds):
+def compare(options, model, device, reference, budget):
     deny = ["--fallback", "deny"]
-    got = generate(options, model, device, reference.prompt, len(reference.text.ids), seconds, deny)
-    answers = tops_of(score(options, model, device, [reference.forced()], seconds, deny)[0])
+    got = generate(options, model, device, reference.prompt, len(reference.text.ids), budget, deny)
+    answers = tops_of(score(options, model, device, [reference.forced()], budget, deny)[0])
     tolerance = next(part for end, part in reversed(TOLERANCE.items()) if device.endswith(end)) * reference.deviation
     first = differences(reference.text.ids, reference.text.tops, got.ids)[:1]
     as_prompt = differences([next(iter(top)) for top in reference.tops], reference.tops, [next(iter(top)) for top in answers])
@@ -125,11 +125,12 @@ def compare_all(options, results, name, make):
     known = {}
 
     def part(device, seconds):
+        budget = Budget(seconds)
         if "model" not in known:
             known["model"] = make()
         if "reference" not in known:
-            known["reference"] = reference_of(options, known["model"], seconds)
-        return compare(options, known["model"], device, known["reference"], seconds)
+            known["reference"] = reference_of(options, known["model"], budget)
+        return compare(options, known["model"], device, known["reference"], budget)
 
     for device in options.devices():
         results.part("tokens", f"{name} {device}", PART_SECONDS, lambda seconds, device=device: part(device, seconds))
