@@ -134,7 +134,9 @@ BACKPLANE = """
         return words[words.index(name) + 1] if name in words else default
     device = after("--device", "")
     if words[0] == "devices":
-        print("cuda:0   1 GB  a card\\ncuda:0-bf16  1 GB  a card")
+        lost = os.environ.get("LOST")
+        print(json.dumps({"devices": [{"name": name, "available": name != lost, "reason": "no memory" if name == lost else None}
+                                      for name in ("cuda:0", "cuda:0-bf16")]}))
     elif words[0] == "conform":
         print("1 passed, 0 failed, 0 skipped")
         if "--json" in words:
@@ -272,6 +274,11 @@ class WholeRun(WithFolder):
         ran = self.run_script("--device", "other")
         self.assertEqual(ran.returncode, 1)
         self.assertIn("other:0 is not available", self.data()["build"]["devices"]["reason"])
+        self.assertEqual(set(self.calls()), {"devices"})
+
+    def test_both_devices_have_to_start(self):
+        self.assertEqual(self.run_script(LOST="cuda:0-bf16").returncode, 1)
+        self.assertEqual(self.data()["build"]["devices"]["reason"], "cuda:0-bf16 is not available: no memory")
         self.assertEqual(set(self.calls()), {"devices"})
 
     def test_a_build_that_fails_ends_it(self):

@@ -1,6 +1,7 @@
 """The step `build`: the machine as it is, and the program with the cpu and cuda plugins, built against what was carried."""
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -129,13 +130,18 @@ def build(options, seconds):
 
 
 def devices(options, seconds):
-    """What the program says of its devices; a reason why the one that is to be tried can't start is a failure."""
-    out = need([options.program, "devices", *options.plugins()], seconds).out
-    if not re.search(rf"^{re.escape(options.device)}:0\s", out, re.M):
-        error = Failed(f"{options.device}:0 is not available")
-        error.found = {"devices": out}
+    """What the program says of its devices; a reason why one that is to be tried can't start is a failure."""
+    told = json.loads(need([options.program, "devices", "--json", *options.plugins()], seconds, env=environment()).out)["devices"]
+    known = {device["name"]: device for device in told}
+    reasons = [f"{name} is not available: {known.get(name, {}).get('reason') or 'there is none of this name'}"
+               for name in options.devices() if not known.get(name, {}).get("available")]
+    found = {"devices": [{key: device.get(key) for key in ("name", "description", "available", "reason", "memory")}
+                         for device in told]}
+    if reasons:
+        error = Failed("; ".join(reasons))
+        error.found = found
         raise error
-    return {"devices": out}
+    return found
 
 
 def step(options, results):
