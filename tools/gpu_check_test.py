@@ -230,7 +230,7 @@ class WholeRun(WithFolder):
         return [line.split()[0] for line in (self.folder / "calls").read_text().splitlines()]
 
     def test_does_all_steps_and_goes_on(self):
-        ran = self.run_script("--steps", "build,conform,tokens,sanitize")
+        ran = self.run_script("--steps", "build,conform,tokens,sanitize,sanitize_rest")
         self.assertEqual(ran.returncode, 1, ran.stderr)  # initcheck's error
         data = self.data()
         self.assertEqual({name: part["status"] for name, part in data["sanitize"].items()},
@@ -249,6 +249,23 @@ class WholeRun(WithFolder):
         self.assertEqual((len(said), said[0], said[-1]), (20, "11", "steps are no longer recorded"))
         for words in ("4.00x", "- tiny BF16 batch 2: steps are no longer recorded"):
             self.assertIn(words, (self.out / "gpu_check.md").read_text())
+
+    def test_does_again_what_failed(self):
+        self.run_script("--steps", "conform,sanitize,sanitize_rest")
+        before = len(self.calls())
+        self.assertEqual(self.run_script("--steps", "conform,sanitize,sanitize_rest", "--retry").returncode, 1)
+        self.assertEqual(self.calls()[before:], ["conform"])  # under initcheck
+
+    def test_without_a_sanitizer_something_is_left(self):
+        (self.folder / "compute-sanitizer").unlink()
+        ran = self.run_script("--steps", "sanitize")
+        self.assertEqual((ran.returncode, self.data().get("sanitize")), (3, None), ran.stderr)
+        self.assertIn("- sanitize: memcheck: there is no compute-sanitizer on PATH", (self.out / "gpu_check.md").read_text())
+
+    def test_all_that_is_tried_of_ours_comes_before_transformers(self):
+        self.run_script("--steps", "bench")
+        names = list(self.data()["bench"])
+        self.assertEqual((names[0], names[-1]), ("roofs", "tiny transformers"))
 
     def test_no_transformers_is_no_failure(self):
         self.program("python", "print('{\"skip\": \"No module named torch\"}')")
@@ -287,6 +304,11 @@ class WholeRun(WithFolder):
         data = self.data()
         self.assertEqual((set(data), set(data["build"])), ({"machine", "build"}, {"build"}))
         self.assertIn("attention.cu(7): error", data["build"]["build"]["reason"])
+
+    def test_what_is_left_comes_before_what_failed(self):
+        self.run_script("--steps", "sanitize_rest")
+        ran = self.run_script("--steps", "sanitize_rest,conform", "--budget", "1")
+        self.assertEqual(ran.returncode, 3, ran.stderr)
 
     def test_says_what_is_left(self):
         ran = self.run_script("--steps", "conform", "--budget", "1")

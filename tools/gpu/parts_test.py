@@ -128,7 +128,31 @@ class Parts(WithFolder):
         kept = self.results(100)
         self.assertEqual(kept.part("bench", "a", 10, slow)["status"], "slow")
         self.assertIsNone(kept.part("bench", "b", 200, slow))
-        self.assertEqual((list(kept.step("bench")), kept.missed), (["a"], ["bench: b"]))
+        self.assertEqual((kept.step("bench")["b"]["status"], kept.missed), ("cut", ["bench: b"]))
+
+    def test_what_was_cut_keeps_what_it_found_and_is_done_again(self):
+        def cut(seconds):
+            error = limits.TooSlow("ended")
+            error.found = {"passed": 7}
+            raise error
+
+        self.assertIsNone(self.results(100).part("conform", "a", 150, cut, share=results.LARGE_SHARE))
+        kept = self.results(100)
+        self.assertEqual(kept.step("conform")["a"]["passed"], 7)
+        self.assertEqual(kept.part("conform", "a", 90, lambda seconds: {"passed": 9})["passed"], 9)
+        self.assertEqual(json.loads(kept.path.read_text())["steps"]["conform"]["a"]["status"], "ok")
+
+    def test_what_is_worth_little_when_cut_wants_more_time(self):
+        kept = self.results(100)
+        self.assertIsNone(kept.part("conform", "a", 200, lambda seconds: self.fail("started"), share=results.LARGE_SHARE))
+
+    def test_forgets_what_failed_or_was_slow(self):
+        kept = self.results(100)
+        for name, error in (("a", limits.Failed("x")), ("b", limits.TooSlow("x")), ("c", results.Skip("x"))):
+            kept.part("bench", name, 10, unittest.mock.Mock(side_effect=error))
+        kept.part("bench", "d", 10, lambda seconds: {})
+        kept.forget_failures()
+        self.assertEqual(list(kept.step("bench")), ["c", "d"])
 
     def test_starts_nothing_at_the_end(self):
         kept = self.results(100)
@@ -211,6 +235,19 @@ class Sanitizer(unittest.TestCase):
         self.assertIn("status 1: no such file", broken["reason"])
         none = step_conform.verdict_of(done("0 passed, 0 failed, 9 skipped\n========= ERROR SUMMARY: 0 errors\n", 6))
         self.assertEqual((none["none"], none.get("reason")), (True, None))
+        nothing = step_conform.verdict_of(done("0 passed, 0 failed, 0 skipped\n========= ERROR SUMMARY: 0 errors\n", 6))
+        self.assertEqual((nothing.get("none"), nothing["reason"]), (None, "no case has such a name"))
+
+    def test_is_found_beside_nvcc(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, PATH="/nowhere"):
+            for place in ("bin", "compute-sanitizer"):
+                program = pathlib.Path(folder).resolve() / place / "compute-sanitizer"
+                program.parent.mkdir()
+                program.write_text("#!/bin/sh\n")
+                program.chmod(0o755)
+                with unittest.mock.patch.object(step_conform, "nvcc", return_value=f"{folder}/bin/nvcc"):
+                    self.assertEqual(pathlib.Path(step_conform.sanitizer()).resolve(), program)
+                program.unlink()
 
     def test_counts_what_conform_told_until_it_crashed(self):
         told = step_conform.Told()

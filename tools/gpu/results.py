@@ -2,11 +2,11 @@
 
 A part is the smallest thing that is measured or tried at once, such as "llama-3.1-8b BF16 batch 32" of the step "bench". It is
 
-  {"status": "ok" | "failed" | "slow" | "skipped", "seconds": ..., "sources_hash", "reason": text unless ok, and what the step
-   found}
+  {"status": "ok" | "failed" | "slow" | "cut" | "skipped", "seconds": ..., "sources_hash", "reason": text unless ok, and what
+   the step found}
 
-`slow`: ended at its own limit. A part that didn't start, or was ended because no time was left of all, isn't there; the next run
-does it. Nor does one count that comes of other sources: what one table holds has to be of one program. Such parts are put aside,
+`slow`: ended at its own limit. `cut`: ended because no time was left of all; what it found until then stays, and the next run does
+it again. So it does a part that isn't there. Nor does one count that comes of other sources: what one table holds has to be of one program. Such parts are put aside,
 in a file of their own beside the results.
 """
 import hashlib
@@ -18,7 +18,8 @@ import time
 from limits import Failed, TooSlow, note
 
 VERSION = 1
-LEAST, SHARE = 5.0, 0.2  # a part is started with so many seconds left, and so much of its limit
+# A part is started with so many seconds left, and so much of its limit: much for what is worth little when it is cut.
+LEAST, SHARE, LARGE_SHARE = 5.0, 0.2, 0.6
 
 
 class Skip(Exception):
@@ -55,6 +56,10 @@ class Results:
     def forget(self, step):
         self.data["steps"].pop(step, None)
 
+    def forget_failures(self):
+        for step, parts in self.data["steps"].items():
+            self.data["steps"][step] = {name: part for name, part in parts.items() if part["status"] not in ("failed", "slow")}
+
     def step(self, name):
         return self.data["steps"].setdefault(name, {})
 
@@ -64,27 +69,28 @@ class Results:
         os.replace(fresh, self.path)
         self.write_report(self.data)
 
-    def part(self, step, name, limit, work, again=False):
-        """Does the part unless it is there, and returns it; None where no time is left. `work(seconds)` gets what it may
+    def part(self, step, name, limit, work, again=False, share=SHARE):
+        """Does the part unless it is there, and returns it; None where no time is left for all of it. `work(seconds)` gets what it may
         take and returns what it found; it may raise Failed, TooSlow or Skip, whose attribute `found` is kept too."""
         known = self.step(step).get(name)
-        if known and not again:
+        if known and known["status"] != "cut" and not again:
             return known
         left = self.budget.left()
-        if left < max(LEAST, SHARE * limit):
+        if left < max(LEAST, share * limit):
             self.missed.append(f"{step}: {name}")
             return None
         start, allowed = time.monotonic(), min(limit, left)
         found = self.attempt(work, allowed)
+        if found["status"] == "slow" and allowed < limit:  # of its own limit it had only a part
+            found["status"] = "cut"
         found.update(seconds=round(time.monotonic() - start, 2), sources_hash=self.sources(step, name))
         said = found.get("reason", "").splitlines()
         note(f"{step}: {name}: {found['status']}, {found['seconds']:.1f} s{': ' + said[0][:150] if said else ''}")
-        if found["status"] == "slow" and allowed < limit:  # of its own limit it had only a part
-            self.missed.append(f"{step}: {name}")
-            return None
         self.step(step)[name] = found
+        if found["status"] == "cut":
+            self.missed.append(f"{step}: {name}")
         self.save()
-        return found
+        return None if found["status"] == "cut" else found
 
     @staticmethod
     def attempt(work, seconds):

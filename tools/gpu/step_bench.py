@@ -14,7 +14,7 @@ import time
 import random_gguf
 from limits import Failed, TooSlow, need, run
 from model_shapes import SHAPES, Shape
-from results import Skip
+from results import LARGE_SHARE, Skip
 from step_build import architectures, cublas, environment, nvcc
 
 ROOF_SECONDS, PART_SECONDS, PEER_SECONDS, PEER_CASE_SECONDS = 120, 150, 150, 45
@@ -216,5 +216,6 @@ def step(options, results):
     for name in options.shapes:
         for kind in types_of(ALL_SHAPES[name]):
             bench_file(options, results, plan, name, kind)
+    for name in options.shapes:
         results.part("bench", f"{name} transformers", PEER_SECONDS,
-                     lambda seconds, name=name: peer(options, plan, ALL_SHAPES[name], seconds))
+                     lambda seconds, name=name: peer(options, plan, ALL_SHAPES[name], seconds), share=LARGE_SHARE)

@@ -1,15 +1,16 @@
 """The steps `conform`, which tries all that the ABI asks for, and `sanitize`, which does so under compute-sanitizer."""
 import json
+import pathlib
 import re
 import shutil
 import tempfile
 
 from limits import Failed, TooSlow, run
-from results import Skip
-from step_build import environment
+from results import LARGE_SHARE
+from step_build import environment, nvcc
 
-CONFORM_SECONDS, SANITIZE_SECONDS = 240, 120
-SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+CONFORM_SECONDS = 240
+SANITIZERS, FURTHER_SANITIZERS = {"memcheck": 240, "racecheck": 240}, {"initcheck": 120, "synccheck": 120}  # seconds
 # Of the conformance suite: each kind of kernel, with few cases of each, since a sanitizer makes kernels some ten to a hundred
 # times slower. The patterns are those of `backplane conform --filter`.
 SANITIZED = ("LINEAR/BF16/*/bias", "LINEAR/Q4_0/*T16", "LINEAR/Q4_K/*T1_", "LINEAR_ACT/Q4_K/*", "HEAD_ARGMAX/BF16/*",
@@ -78,11 +79,17 @@ def conform(options, device, seconds):
     return found
 
 
-def sanitized(options, tool, seconds):
+def sanitizer():
+    """compute-sanitizer's path, or None. A toolkit has it in bin/, or in a folder of its own."""
+    toolkits = [pathlib.Path(nvcc()).resolve().parent.parent] if nvcc() else []
+    folders = [str(toolkit / name) for toolkit in [*toolkits, pathlib.Path("/usr/local/cuda")]
+               for name in ("bin", "compute-sanitizer")]
+    beside = [str(pathlib.Path(nvcc()).parent)] if nvcc() else []
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=":".join(beside + folders))
+
+
+def sanitized(options, program, tool, seconds):
     """Each filter in a process of its own, so that what one finds doesn't hide what is in others."""
-    program = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if not program:
-        raise Skip("there is no compute-sanitizer")
     found = {"filters": {}}
     left = seconds
     for number, pattern in enumerate(options.sanitized):
@@ -93,7 +100,9 @@ def sanitized(options, tool, seconds):
         left -= done.seconds
         found["filters"][pattern] = verdict_of(done)
     if all(each.get("none") for each in found["filters"].values()):
-        raise Failed("no case ran to its end: that proves nothing")
+        error = Failed("no case ran to its end: that proves nothing")
+        error.found = found
+        raise error
     problems = {pattern: each["reason"] for pattern, each in found["filters"].items() if "reason" in each}
     if problems:
         faulty = any(not each.get("slow") for each in found["filters"].values() if "reason" in each)
@@ -113,16 +122,19 @@ def verdict_of(done):
     text = done.out + done.err
     summaries = SUMMARY.findall(text)
     summary = summaries[-1].strip() if summaries else None
-    executed = re.search(r"^(\d+) passed, (\d+) failed", text, re.M)
+    executed = re.search(r"^(\d+) passed, (\d+) failed, (\d+) skipped", text, re.M)
+    passed, failed, skipped = (int(count) for count in executed.groups()) if executed else (0, 0, 0)
     verdict = {"status": done.status, "errors": errors_of(summary), "summary": summary, "seconds": round(done.seconds, 1),
-               "passed": int(executed.group(1)) if executed else 0, "failed": int(executed.group(2)) if executed else 0}
+               "passed": passed, "failed": failed}
     if done.timed_out:
         verdict.update(slow=True, reason="ended at its limit")
     elif done.status == ERROR_STATUS or verdict["errors"]:
         reports = [line for line in text.splitlines() if line.startswith("=====")]
         verdict.update(reason=summary or "it found errors", reports=reports[:40])
-    elif executed and verdict["passed"] + verdict["failed"] == 0 and summary is not None:
+    elif passed + failed == 0 and skipped > 0 and summary is not None:
         verdict["none"] = True  # the device has no such op
+    elif executed and passed + failed == 0:
+        verdict["reason"] = "no case has such a name"
     elif done.status != 0 or summary is None:
         verdict["reason"] = f"ended with status {done.status}: {done.told()[-300:]}"
     return verdict
@@ -130,9 +142,22 @@ def verdict_of(done):
 
 def step_conform(options, results):
     for device in options.devices():
-        results.part("conform", device, CONFORM_SECONDS, lambda seconds, device=device: conform(options, device, seconds))
+        results.part("conform", device, CONFORM_SECONDS, lambda seconds, device=device: conform(options, device, seconds),
+                     share=LARGE_SHARE)
+
+
+def sanitize(options, results, tools):
+    program = sanitizer()
+    for tool, limit in tools.items():
+        if program:
+            results.part("sanitize", tool, limit, lambda seconds, tool=tool: sanitized(options, program, tool, seconds))
+        else:
+            results.missed.append(f"sanitize: {tool}: there is no compute-sanitizer on PATH, beside nvcc or in /usr/local/cuda")
 
 
 def step_sanitize(options, results):
-    for tool in SANITIZERS:
-        results.part("sanitize", tool, SANITIZE_SECONDS, lambda seconds, tool=tool: sanitized(options, tool, seconds))
+    sanitize(options, results, SANITIZERS)
+
+
+def step_sanitize_rest(options, results):
+    sanitize(options, results, FURTHER_SANITIZERS)
