@@ -255,6 +255,8 @@ class WholeRun(WithFolder):
         before = len(self.calls())
         self.assertEqual(self.run_script("--steps", "conform,sanitize,sanitize_rest", "--retry").returncode, 1)
         self.assertEqual(self.calls()[before:], ["conform"])  # under initcheck
+        self.run_script("--steps", "sanitize,sanitize_rest", "--again", "sanitize")
+        self.assertEqual(self.calls()[before:], ["conform"] * 3)  # under memcheck and racecheck
 
     def test_without_a_sanitizer_something_is_left(self):
         (self.folder / "compute-sanitizer").unlink()

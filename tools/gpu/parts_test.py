@@ -320,6 +320,14 @@ class Bench(unittest.TestCase):
         self.assertIsNone(step_bench.affordable(256, 512, 50, 150))
         self.assertEqual(step_bench.affordable(256, 512, None, 150), (3, 512))
 
+    def test_measures_the_same_with_little_time_or_nothing(self):
+        plan = step_bench.PLANS["full"]
+        with unittest.mock.patch.object(step_bench, "bench", return_value={"cases": []}) as bench:
+            step_bench.batched(None, plan, "m", 256, 512, 6000, 120)
+            self.assertIn(512, bench.call_args.args)
+            with self.assertRaisesRegex(limits.TooSlow, "the 30 s that are left"):
+                step_bench.batched(None, plan, "m", 256, 512, 6000, 30)
+
     def test_types_and_lengths(self):
         names = ("gpt2-124m", "smollm2-135m", "llama-3.2-1b", "llama-3.1-8b")
         self.assertEqual({name: step_bench.types_of(model_shapes.SHAPES[name])[1] for name in names},

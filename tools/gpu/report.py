@@ -1,6 +1,6 @@
 """The Markdown report of the results."""
 import targets
-from step_conform import FURTHER_SANITIZERS, SANITIZERS
+from step_conform import TOOLS
 
 
 def table(header, rows):
@@ -94,7 +94,7 @@ def tokens(data):
 def sanitize(data):
     parts = data["steps"].get("sanitize", {})
     rows = []
-    for tool in SANITIZERS | FURTHER_SANITIZERS:
+    for tool in (tool for tools in TOOLS.values() for tool in tools):
         for pattern, each in parts.get(tool, {}).get("filters", {}).items():
             ran = "no such op, skipped" if each.get("none") else each["passed"]
             rows.append((f"{tool} `{pattern}`", ran, each["failed"], number(each["errors"]), each.get("reason", "ok")[:150]))

@@ -53,8 +53,10 @@ class Results:
             del steps[step][name]
         note(f"{len(others)} parts come of other sources: {aside.name} keeps them, they are done again")
 
-    def forget(self, step):
-        self.data["steps"].pop(step, None)
+    def forget(self, step, names=None):
+        """All its parts, or those of these names."""
+        for name in list(self.step(step) if names is None else names):
+            self.step(step).pop(name, None)
 
     def forget_failures(self):
         for step, parts in self.data["steps"].items():

@@ -106,11 +106,18 @@ def affordable(batch, depth, prefill_rate, seconds):
     return None
 
 
+def check_left(repeat, batch, depth, prefill_rate, seconds):
+    """What is measured must not depend on how much time of all is left."""
+    if prefill_rate and (repeat + 1) * batch * depth / prefill_rate > 0.9 * seconds:
+        raise TooSlow(f"prompts of {batch} sequences would take longer than the {seconds:.0f} s that are left")
+
+
 def batched(options, plan, model, batch, depth, prefill_rate, seconds):
-    can = affordable(batch, depth, prefill_rate, seconds)
+    can = affordable(batch, depth, prefill_rate, PART_SECONDS)
     if not can:
         raise Skip(f"prompts of {batch} sequences would take too long at {prefill_rate:.0f} tokens/s")
     repeat, depth = can
+    check_left(repeat, batch, depth, prefill_rate, seconds)
     return bench(options, plan, model, repeat, seconds, "--prefill", "none", "--depth", "none", "--batch", batch, "--batch-tokens",
                  plan.batch_tokens, "--batch-depth", depth)
 
@@ -159,9 +166,10 @@ def bench_file(options, results, plan, name, kind):
 
 def attention(options, plan, model, depth, prefill_rate, seconds):
     """The whole depth or nothing, since two are compared."""
-    found = affordable(plan.attention_batch, depth, prefill_rate, seconds)
+    found = affordable(plan.attention_batch, depth, prefill_rate, PART_SECONDS)
     if not found or found[1] != depth:
         raise Skip(f"prompts of {depth} tokens would take too long")
+    check_left(found[0], plan.attention_batch, depth, prefill_rate, seconds)
     return bench(options, plan, model, found[0], seconds, "--prefill", "none", "--depth", "none", "--batch", plan.attention_batch,
                  "--batch-tokens", plan.batch_tokens, "--batch-depth", depth)
 

@@ -10,7 +10,8 @@ from results import LARGE_SHARE
 from step_build import environment, nvcc
 
 CONFORM_SECONDS = 240
-SANITIZERS, FURTHER_SANITIZERS = {"memcheck": 240, "racecheck": 240}, {"initcheck": 120, "synccheck": 120}  # seconds
+# By the name of a step, whose parts are all in "sanitize": seconds of each tool.
+TOOLS = {"sanitize": {"memcheck": 240, "racecheck": 240}, "sanitize_rest": {"initcheck": 120, "synccheck": 120}}
 # Of the conformance suite: each kind of kernel, with few cases of each, since a sanitizer makes kernels some ten to a hundred
 # times slower. The patterns are those of `backplane conform --filter`.
 SANITIZED = ("LINEAR/BF16/*/bias", "LINEAR/Q4_0/*T16", "LINEAR/Q4_K/*T1_", "LINEAR_ACT/Q4_K/*", "HEAD_ARGMAX/BF16/*",
@@ -156,8 +157,8 @@ def sanitize(options, results, tools):
 
 
 def step_sanitize(options, results):
-    sanitize(options, results, SANITIZERS)
+    sanitize(options, results, TOOLS["sanitize"])
 
 
 def step_sanitize_rest(options, results):
-    sanitize(options, results, FURTHER_SANITIZERS)
+    sanitize(options, results, TOOLS["sanitize_rest"])
