@@ -239,6 +239,7 @@ class WholeRun(WithFolder):
         self.assertEqual([data["conform"][device]["passed"] for device in ("cuda:0", "cuda:0-bf16")], [1, 1])
         self.assertEqual(data["tokens"]["gqa-64 Q4_0 cuda:0"]["same"], 3)
         before = len(self.calls())
+        (self.folder / "scratch" / "gpu_check_killed").mkdir()
         self.run_script("--steps", "build,conform,tokens,bench")
         self.assertEqual(set(self.calls()[before:]), {"devices", "bench"})
         self.assertEqual(list((self.folder / "scratch").iterdir()), [])
