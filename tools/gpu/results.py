@@ -5,9 +5,9 @@ A part is the smallest thing that is measured or tried at once, such as "llama-3
   {"status": "ok" | "failed" | "slow" | "cut" | "skipped", "seconds": ..., "sources_hash", "reason": text unless ok, and what
    the step found}
 
-`slow`: ended at its own limit. `cut`: ended because no time was left of all; what it found until then stays, and the next run does
-it again. So it does a part that isn't there. Nor does one count that comes of other sources: what one table holds has to be of one program. Such parts are put aside,
-in a file of their own beside the results.
+`slow`: ended at its own limit. `cut`: ended because no time was left of all; what it found until then stays, and the next run
+does it again. So it does a part that isn't there. Nor does one count that comes of other sources: what one table holds has to
+be of one program. Such parts are put aside, in a file of their own beside the results.
 """
 import hashlib
 import json
@@ -72,8 +72,8 @@ class Results:
         self.write_report(self.data)
 
     def part(self, step, name, limit, work, again=False, share=SHARE):
-        """Does the part unless it is there, and returns it; None where no time is left for all of it. `work(seconds)` gets what it may
-        take and returns what it found; it may raise Failed, TooSlow or Skip, whose attribute `found` is kept too."""
+        """Does the part unless it is there, and returns it; None where no time is left for all of it. `work(seconds)` gets what
+        it may take and returns what it found; it may raise Failed, TooSlow or Skip, whose attribute `found` is kept too."""
         known = self.step(step).get(name)
         if known and known["status"] != "cut" and not again:
             return known

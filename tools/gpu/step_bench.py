@@ -80,15 +80,16 @@ def roofs(options, seconds):
 
 def bench(options, plan, model, repeat, seconds, *cases):
     command = [options.program, "bench", model, "--json", "--no-roofs", "--no-tune", "--no-progress", "--fallback", "deny",
-               "--device", f"{options.device}:0-bf16", *options.plugins(), "--repeat", repeat, "--step-tokens", plan.step_tokens, *cases]
+               "--device", f"{options.device}:0-bf16", *options.plugins(), "--repeat", repeat,
+               "--step-tokens", plan.step_tokens, *cases]
     done = need(command, seconds, env=environment())
     report = json.loads(done.out)
     if report["fallbacks"]:
         raise Failed(f"fallbacks: {json.dumps(report['fallbacks'])}")
     kernels = sorted({f"{use['op']} {use['shape']}: {use['kernel']}" for use in report["kernels"]})
     return {"cases": report["results"], "left_out": report["skipped"], "kv_type": report["kv_type"], "kernels": kernels,
-            "weight_type": report["weight_type"], "load_s": report["load_s"], "repeat": repeat, "step_tokens": report["step_tokens"],
-            "said": done.err.splitlines()[-SAID:]}
+            "weight_type": report["weight_type"], "load_s": report["load_s"], "repeat": repeat,
+            "step_tokens": report["step_tokens"], "said": done.err.splitlines()[-SAID:]}
 
 
 def single(options, plan, shape, model, seconds):
