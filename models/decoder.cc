@@ -1,6 +1,7 @@
 #include "models/decoder.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -24,6 +25,20 @@ dev::StepLimits limits_of(const DecoderSpec& spec, const LoadOptions& options) {
   limits.groups = static_cast<std::uint32_t>(kv_groups(spec).size());
   limits.max_pages = (options.context + options.page_size - 1) / options.page_size;
   return limits;
+}
+
+// A piece at a time, because a vector can't grow without setting what it grows by.
+void append_bf16(std::span<const std::byte> bytes, std::vector<double>& values) {
+  constexpr std::size_t kPiece = 256;
+  std::array<float, kPiece> piece;
+  const auto* halves = reinterpret_cast<const std::uint16_t*>(bytes.data());
+  const std::size_t count = bytes.size() / sizeof(*halves);
+  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+    const std::size_t n = std::min(kPiece, count - begin);
+    std::transform(halves + begin, halves + begin + n, piece.begin(),
+                   [](std::uint16_t half) { return std::bit_cast<float>(std::uint32_t{half} << 16); });
+    values.insert(values.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
+  }
 }
 
 }  // namespace
@@ -289,14 +304,7 @@ void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
     std::memcpy(logits.values.data() + old, bytes.data(), count * sizeof(double));
     return;
   }
-  if (block.type == DType::kBF16) {  // the upper half of a float
-    const auto* values = reinterpret_cast<const std::uint16_t*>(bytes.data());
-    const std::size_t old = logits.values.size();
-    logits.values.resize(old + count);
-    std::transform(values, values + count, logits.values.begin() + static_cast<std::ptrdiff_t>(old),
-                   [](std::uint16_t half) { return std::bit_cast<float>(std::uint32_t{half} << 16); });
-    return;
-  }
+  if (block.type == DType::kBF16) return append_bf16(bytes, logits.values);
   std::vector<std::byte> converted;
   if (block.type != DType::kF32) {
     converted = dev::convert(executor_.reference(), {bytes, block.type, 1, count}, DType::kF32);

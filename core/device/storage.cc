@@ -23,8 +23,11 @@ Slot first_visible(const Devices& devices, Slot slot) {
 }  // namespace
 
 void Storage::allocate(Slot slot) {
+  if (!copies_[slot].buffer) make_copy(slot);
+}
+
+void Storage::make_copy(Slot slot) {
   Copy& copy = copies_[slot];
-  if (copy.buffer) return;
   const Slot reference = devices_->size() - 1;
   const Slot owner = home_ == Home::kHost ? reference : first_visible(*devices_, slot);
   if (slot != owner) {
@@ -59,6 +62,7 @@ bool Storage::reachable(Slot slot) {
 }
 
 void Storage::stage(Slot slot, std::uint64_t& staged) {
+  if (copies_[slot].buffer && valid_[copies_[slot].memory]) return;  // as for nearly every op of every step
   allocate(slot);
   Copy& copy = copies_[slot];
   if (valid_[copy.memory]) return;

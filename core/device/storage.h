@@ -58,6 +58,7 @@ class Storage {
     Buffer buffer;
     std::size_t memory = 0;  // copies that alias share a number
   };
+  void make_copy(Slot slot);
   void stage(Slot slot, std::uint64_t& staged);
   void only_valid(Slot slot);
 

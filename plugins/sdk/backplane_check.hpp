@@ -68,7 +68,12 @@ class Check {
  private:
   void activation_type(const bp_tensor& tensor, const char* name);
   void match(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const;
+  // What is wrong, in words: apart from the questions, which every op of every step asks.
   [[gnu::cold]] void look_closely(const bp_tensor& tensor, const char* name) const;
+  [[noreturn, gnu::cold]] void wrong_shape(const bp_tensor& tensor, const char* name, const std::int64_t* wanted,
+                                           std::size_t rank) const;
+  [[noreturn, gnu::cold]] void wrong_type(const bp_tensor& tensor, const char* name, bp_type wanted) const;
+  [[noreturn, gnu::cold]] void refuse_type(const bp_tensor& tensor, const char* name, const std::string& why) const;
 };
 
 // Every tensor of every op goes through here, and most are plain and have sizes whose product can't be too large.
@@ -98,6 +103,21 @@ inline void Check::look_closely(const bp_tensor& tensor, const char* name) const
   }
 }
 
+inline void Check::wrong_shape(const bp_tensor& tensor, const char* name, const std::int64_t* wanted,
+                               std::size_t rank) const {
+  invalid(std::string(name) + " has shape " + check_text::shape_text(tensor.shape, tensor.rank) + " instead of " +
+          check_text::shape_text(wanted, rank));
+}
+
+inline void Check::wrong_type(const bp_tensor& tensor, const char* name, bp_type wanted) const {
+  invalid(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of " +
+          check_text::type_name(wanted));
+}
+
+inline void Check::refuse_type(const bp_tensor& tensor, const char* name, const std::string& why) const {
+  refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + why);
+}
+
 inline void Check::shape(const bp_tensor& tensor, const char* name, std::initializer_list<std::int64_t> shape) const {
   well_formed(tensor, name);
   match(tensor, name, shape);
@@ -109,27 +129,20 @@ inline void Check::match(const bp_tensor& tensor, const char* name, std::initial
     const std::int64_t wanted = shape.begin()[i];
     equal = wanted == kAny || wanted == tensor.shape[i];
   }
-  if (!equal) {
-    invalid(std::string(name) + " has shape " + check_text::shape_text(tensor.shape, tensor.rank) + " instead of " +
-            check_text::shape_text(shape.begin(), shape.size()));
-  }
+  if (!equal) wrong_shape(tensor, name, shape.begin(), shape.size());
 }
 
 inline void Check::same_shape(const bp_tensor& tensor, const char* name, const bp_tensor& like) const {
   well_formed(tensor, name);
   bool equal = tensor.rank == like.rank;
   for (std::uint32_t i = 0; equal && i < tensor.rank; ++i) equal = tensor.shape[i] == like.shape[i];
-  if (!equal) {
-    invalid(std::string(name) + " has shape " + check_text::shape_text(tensor.shape, tensor.rank) + " instead of " +
-            check_text::shape_text(like.shape, like.rank));
-  }
+  if (!equal) wrong_shape(tensor, name, like.shape, like.rank);
 }
 
 inline void Check::activation_type(const bp_tensor& tensor, const char* name) {
   if (tensor.type == real) return;
   if (running || !is_float(tensor.type)) {
-    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + "; activations are " +
-           check_text::type_name(real));
+    refuse_type(tensor, name, "; activations are " + check_text::type_name(real));
   }
   must_cast = true;
 }
@@ -147,18 +160,14 @@ inline void Check::activation_like(const bp_tensor& tensor, const char* name, co
 inline void Check::exact(const bp_tensor& tensor, const char* name, bp_type type,
                          std::initializer_list<std::int64_t> sizes) const {
   shape(tensor, name, sizes);
-  if (tensor.type != type) {
-    invalid(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of " +
-            check_text::type_name(type));
-  }
+  if (tensor.type != type) wrong_type(tensor, name, type);
 }
 
 inline void Check::parameters(const bp_tensor& tensor, const char* name, std::int64_t length) const {
   if (is_absent(tensor)) return;
   shape(tensor, name, {length});
   if (tensor.type != BP_TYPE_F32 && (real != BP_TYPE_F64 || tensor.type != real)) {
-    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + " instead of F32" +
-           (real == BP_TYPE_F64 ? " or F64" : ""));
+    refuse_type(tensor, name, real == BP_TYPE_F64 ? " instead of F32 or F64" : " instead of F32");
   }
 }
 
@@ -166,7 +175,7 @@ inline void Check::matrix(const bp_matrix& matrix, const char* name, std::int64_
   const bp_tensor& tensor = matrix.tensor;
   well_formed(tensor, name);
   if (!is_float(tensor.type) && !is_quantized(tensor.type)) {
-    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of weights here");
+    refuse_type(tensor, name, ", which is no type of weights here");
   }
   match(tensor, name, {rows, columns});
 }
@@ -174,7 +183,7 @@ inline void Check::matrix(const bp_matrix& matrix, const char* name, std::int64_
 inline void Check::pages(const bp_tensor& tensor, const char* name, std::int64_t heads, std::int64_t dim) const {
   well_formed(tensor, name);
   if (!is_float(tensor.type) && tensor.type != BP_TYPE_F8_E4M3 && tensor.type != BP_TYPE_Q8_0) {
-    refuse(std::string(name) + " is " + check_text::type_name(tensor.type) + ", which is no type of a KV cache here");
+    refuse_type(tensor, name, ", which is no type of a KV cache here");
   }
   match(tensor, name, {kAny, kAny, heads, dim});
 }

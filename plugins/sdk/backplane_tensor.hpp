@@ -203,16 +203,23 @@ constexpr Bytes extent_bytes(const bp_tensor& tensor) noexcept {
   if (!is_well_formed(tensor)) return std::nullopt;
   if (is_empty(tensor)) return 0;
   const TypeInfo& info = type_info(tensor.type);
-  Bytes extent = info.block_bytes;
+  std::uint64_t extent = info.block_bytes;
   for (std::uint32_t i = 0; i < tensor.rank; ++i) {
     auto count = static_cast<std::uint64_t>(tensor.shape[i]);
+    const auto stride = static_cast<std::uint64_t>(tensor.stride[i]);  // a negative one is huge
     if (i == tensor.rank - 1 && info.block_elements > 1) {
       if (count % info.block_elements != 0) return std::nullopt;
       count /= info.block_elements;
     }
+    if (((count | stride) >> 31) == 0 && (extent >> 62) == 0) {  // nearly always
+      extent += (count - 1) * stride;
+      continue;
+    }
     if (tensor.stride[i] < 0) return std::nullopt;
-    const Bytes step = checked_multiply(count - 1, static_cast<std::uint64_t>(tensor.stride[i]));
-    if (!step || !(extent = checked_add(*extent, *step))) return std::nullopt;
+    const Bytes step = checked_multiply(count - 1, stride);
+    const Bytes sum = step ? checked_add(extent, *step) : std::nullopt;
+    if (!sum) return std::nullopt;
+    extent = *sum;
   }
   return extent;
 }
