@@ -102,12 +102,13 @@ void run(const Call& call, const bp_attention_args& args) {
   const std::uint64_t table = std::uint64_t{step.sequences} * step.max_pages;
   kernel.page_table =
       step_array<std::int32_t>(step, step.page_table_offset + args.group * table * sizeof(std::int32_t), table);
-  if (call.stream.capturing && CU_FAULT("capture.stale_table")) kernel.page_table = frozen(kernel.page_table, table);
+  if (call.stream.is_recording() && CU_FAULT("capture.stale_table"))
+    kernel.page_table = frozen(kernel.page_table, table);
   kernel.max_pages = step.max_pages;
   kernel.first_sequence = args.first_sequence;
   kernel.last_sequence = args.last_sequence;
   kernel.tokens = step.tokens;
-  kernel.max_q = most_tokens(step, args, call.stream.capturing);
+  kernel.max_q = most_tokens(step, args, call.stream.is_recording());
   kernel.heads = args.q.shape[1];
   kernel.window = args.window;
   kernel.scale = static_cast<float>(args.scale);

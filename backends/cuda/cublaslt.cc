@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "backends/cuda/runtime.h"
@@ -46,16 +47,13 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 
   // Why the library can't be used, empty if it can.
-  std::string load() {
-    void* library = nullptr;
-    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
-      if (library == nullptr) library = open_library(name);
-    }
-    if (library == nullptr) return "libcublasLt.so.13 and .12 are not there";
+  std::string load(const char* name) {
+    void* library = open_library(name);
+    if (library == nullptr) return std::string(name) + " is not there";
     const char* missing = nullptr;
-    const auto find = [&]<class F>(F& function, const char* name) {
-      function = reinterpret_cast<F>(find_function(library, name));
-      if (function == nullptr) missing = name;
+    const auto find = [&]<class F>(F& function, const char* symbol) {
+      function = reinterpret_cast<F>(find_function(library, symbol));
+      if (function == nullptr) missing = symbol;
     };
     find(create, "cublasLtCreate");
     find(destroy, "cublasLtDestroy");
@@ -69,7 +67,7 @@ struct Functions {
     find(preference_create, "cublasLtMatmulPreferenceCreate");
     find(preference_destroy, "cublasLtMatmulPreferenceDestroy");
     find(preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    return missing == nullptr ? std::string() : std::string("libcublasLt has no ") + missing;
+    return missing == nullptr ? std::string() : std::string(name) + " has no " + missing;
   }
 };
 
@@ -89,7 +87,8 @@ struct Shape {
   std::int64_t weight_pitch, x_pitch, residual_pitch, out_pitch;  // elements
   std::int64_t alignment;                                         // bytes, of all addresses
 
-  std::array<std::int64_t, 11> key() const {
+  using Key = std::array<std::int64_t, 11>;
+  Key key() const {
     return {bf16, bias, residual, rows, columns, tokens, weight_pitch, x_pitch, residual_pitch, out_pitch, alignment};
   }
   cudaDataType_t type() const { return bf16 ? CUDA_R_16BF : CUDA_R_32F; }
@@ -198,15 +197,19 @@ std::optional<cublasLtMatmulAlgo_t> choose(const Functions& library, cublasLtHan
 }  // namespace
 
 struct Blas::State {
+  explicit State(Recordings& of_gpu) : recordings(of_gpu) {}
+  // While somebody records, a handle is left behind rather than destroyed.
+  ~State() {
+    if (handle != nullptr) recordings.in_quiet([this] { functions.destroy(handle); });
+  }
+
+  Recordings& recordings;
   std::mutex mutex;  // guards all but `functions` and `handle`, which stay once they are there
   bool asked = false, usable = false, told = false;
   Functions functions;
   cublasLtHandle_t handle = nullptr;
-  std::map<std::array<std::int64_t, 11>, std::optional<cublasLtMatmulAlgo_t>> chosen;
-
-  ~State() {
-    if (handle != nullptr) functions.destroy(handle);
-  }
+  std::map<Shape::Key, std::optional<cublasLtMatmulAlgo_t>> chosen;  // for a class
+  std::set<Shape::Key> refused;                                      // of a class that has an algorithm
 
   void tell(const std::string& why) {
     if (!std::exchange(told, true)) {
@@ -214,24 +217,30 @@ struct Blas::State {
     }
   }
 
+  // The newest there is that works with this driver.
   void load() {
     asked = true;
-    std::string why = functions.load();
-    if (why.empty() && functions.create(&handle) != CUBLAS_STATUS_SUCCESS) {
-      handle = nullptr;
-      why = "cublasLtCreate failed";
+    std::string why;
+    for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
+      functions = {};
+      std::string problem = functions.load(name);
+      if (problem.empty() && functions.create(&handle) != CUBLAS_STATUS_SUCCESS) {
+        handle = nullptr;
+        problem = std::string("cublasLtCreate of ") + name + " failed";
+      }
+      usable = problem.empty();
+      if (usable) return;
+      why += (why.empty() ? "" : ", ") + problem;
     }
-    usable = why.empty();
-    if (!usable) tell(why);
+    tell(why);
   }
 
   // The algorithm of a shape's class, which is that of the next power of two of tokens.
   std::optional<cublasLtMatmulAlgo_t> algorithm(Shape shape, const float* bias, std::uint64_t workspace,
                                                 bool recording) {
     const std::lock_guard lock(mutex);
-    if (!asked && recording) return std::nullopt;
-    if (!asked) load();
-    if (!usable) return std::nullopt;
+    if (!asked && (recording || !recordings.in_quiet([this] { load(); }))) return std::nullopt;
+    if (!usable || refused.contains(shape.key())) return std::nullopt;
     shape.tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)));
     const auto known = chosen.find(shape.key());
     if (known != chosen.end()) return known->second;
@@ -245,10 +254,10 @@ struct Blas::State {
     return chosen.emplace(shape.key(), found).first->second;
   }
 
-  void forget(Shape shape) {
+  // The algorithm of its class doesn't take this one: others of the class keep theirs.
+  void refuse(const Shape& shape) {
     const std::lock_guard lock(mutex);
-    shape.tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(shape.tokens)));
-    chosen[shape.key()] = std::nullopt;
+    refused.insert(shape.key());
     tell(text(shape));
   }
 
@@ -258,7 +267,7 @@ struct Blas::State {
   }
 };
 
-Blas::Blas() : state_(std::make_unique<State>()) {}
+Blas::Blas(Recordings& recordings) : state_(std::make_unique<State>(recordings)) {}
 Blas::~Blas() = default;
 
 bool Blas::multiply(cudaStream_t stream, const LinearCall& call, void* workspace, std::uint64_t bytes, bool recording) {
@@ -283,7 +292,7 @@ bool Blas::multiply(cudaStream_t stream, const LinearCall& call, void* workspace
   if (status == CUBLAS_STATUS_EXECUTION_FAILED || status == CUBLAS_STATUS_INTERNAL_ERROR) {
     throw plugin::Failure(BP_INTERNAL, "cublasLtMatmul: status " + std::to_string(static_cast<int>(status)));
   }
-  state_->forget(shape);
+  if (status != CUBLAS_STATUS_ALLOC_FAILED) state_->refuse(shape);  // memory may be there the next time
   return false;
 }
 
@@ -294,7 +303,7 @@ bool Blas::multiply(cudaStream_t stream, const LinearCall& call, void* workspace
 namespace backplane::cuda {
 
 struct Blas::State {};
-Blas::Blas() = default;
+Blas::Blas(Recordings&) {}
 Blas::~Blas() = default;
 bool Blas::multiply(cudaStream_t, const LinearCall&, void*, std::uint64_t, bool) { return false; }
 

@@ -1,13 +1,26 @@
 #include "backends/cuda/device.h"
 
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "backends/cuda/kernels.h"
 
 namespace backplane::cuda {
 
+Recordings& recordings_of(std::uint32_t gpu) {
+  static std::mutex mutex;
+  static std::map<std::uint32_t, Recordings> all;
+  const std::lock_guard lock(mutex);
+  return all[gpu];
+}
+
 Device::Device(std::uint32_t index, bool is_deterministic, bp_type activations)
-    : number(index), deterministic(is_deterministic), activation(activations) {
+    : number(index),
+      deterministic(is_deterministic),
+      activation(activations),
+      recordings(recordings_of(index)),
+      blas(recordings) {
   use();
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, static_cast<int>(index)),
         "cudaDeviceGetAttribute");
@@ -55,10 +68,29 @@ Stream::~Stream() {
   cudaStreamSynchronize(handle);
   cudaStreamDestroy(handle);
   cudaGetLastError();
+  if (recording_) device.recordings.end();
+}
+
+// Relaxed, because other threads go on allocating while one records, and none of that goes to this stream.
+void Stream::begin_recording() {
+  plugin::require(!recording_, "a capture on a stream that records already");
+  device.recordings.begin(
+      [&] { check(cudaStreamBeginCapture(handle, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture"); });
+  recording_ = true;
+}
+
+cudaGraph_t Stream::end_recording() {
+  plugin::require(recording_, "the end of a capture that never began");
+  recording_ = false;
+  cudaGraph_t recorded = nullptr;
+  const cudaError_t error = cudaStreamEndCapture(handle, &recorded);
+  device.recordings.end();
+  check(error, "cudaStreamEndCapture");
+  return recorded;
 }
 
 std::byte* Stream::scratch(std::uint64_t bytes) {
-  plugin::require(!capturing, "a move of pages while work is being recorded");
+  plugin::require(!recording_, "a move of pages while work is being recorded");
   if (bytes > scratch_bytes_) {
     check(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
     scratch_bytes_ = 0;
@@ -98,7 +130,7 @@ void check_fault(int fault) {
 }
 
 void Stream::sync() {
-  plugin::require(!capturing, "a wait while work is being recorded");
+  plugin::require(!recording_, "a wait while work is being recorded");
   try {
     check(cudaStreamSynchronize(handle), "cudaStreamSynchronize");
   } catch (const plugin::Failure& failure) {

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/cublaslt.h"
 #include "backends/cuda/kernels.h"
+#include "backends/cuda/recordings.h"
 #include "backends/cuda/runtime.h"
 #include "plugins/sdk/backplane_plugin.hpp"
 
@@ -43,6 +44,7 @@ class Device {
   const bp_type activation;  // F32 or BF16
   int processors = 1;        // multiprocessors
   int shared_bytes = 0;      // of shared memory that a block can have
+  Recordings& recordings;    // on this GPU
   Blas blas;
 
  private:
@@ -96,14 +98,18 @@ class Stream {
   unsigned* counters() const { return reinterpret_cast<unsigned*>(counters_.data()); }
   // Keeps a failure of work for all later calls.
   [[noreturn]] void fail(const plugin::Failure& failure);
+  // Work is recorded instead of done. Throws BP_INVALID where it is already, or isn't.
+  void begin_recording();
+  cudaGraph_t end_recording();
+  bool is_recording() const { return recording_; }
 
   Device& device;
   cudaStream_t handle = nullptr;
   int* fault = nullptr;             // of host memory that kernels reach: a Fault
   std::shared_ptr<int> fault_word;  // owns it, with the events that were recorded on the stream
-  bool capturing = false;
 
  private:
+  bool recording_ = false;
   std::optional<plugin::Failure> failure_;
   DeviceMemory counters_, scratch_;
   std::uint64_t scratch_bytes_ = 0;

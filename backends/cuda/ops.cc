@@ -102,7 +102,8 @@ bool multiply_by_blas(const Call& call, const LinearCall& product) {
   if (call.op.workspace == nullptr || call.op.workspace_bytes < needed) return false;
   auto* room = plugin::Workspace(call.op).take<std::byte>(Blas::kWorkspaceBytes);
   Stream& stream = call.stream;
-  if (!stream.device.blas.multiply(stream.handle, product, room, Blas::kWorkspaceBytes, stream.capturing)) return false;
+  if (!stream.device.blas.multiply(stream.handle, product, room, Blas::kWorkspaceBytes, stream.is_recording()))
+    return false;
   plugin::took(call.context, kernel_name(product));
   return true;
 }

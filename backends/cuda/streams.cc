@@ -62,21 +62,13 @@ bp_status event_sync(bp_device device, bp_context context, bp_event given) {
   });
 }
 
-// Relaxed, because other threads go on allocating while one records, and none of that goes to this stream.
 bp_status capture_begin(bp_device, bp_stream stream, bp_context context) {
-  return on_stream(stream, context, [](Stream& on) {
-    plugin::require(!on.capturing, "a capture on a stream that records already");
-    check(cudaStreamBeginCapture(on.handle, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture");
-    on.capturing = true;
-  });
+  return on_stream(stream, context, [](Stream& on) { on.begin_recording(); });
 }
 
 bp_status capture_end(bp_device, bp_stream stream, bp_context context, bp_graph* graph) {
   return on_stream(stream, context, [&](Stream& on) {
-    plugin::require(on.capturing, "the end of a capture that never began");
-    on.capturing = false;
-    cudaGraph_t recorded = nullptr;
-    check(cudaStreamEndCapture(on.handle, &recorded), "cudaStreamEndCapture");
+    cudaGraph_t recorded = on.end_recording();
     cudaGraphExec_t ready = nullptr;
     const cudaError_t error = cudaGraphInstantiate(&ready, recorded, 0);
     cudaGraphDestroy(recorded);

@@ -27,6 +27,8 @@ void capture_operation(CUstream_st& stream, Operation operation);
 
 /// Whether a call that is forbidden while capturing meets a capture that this thread would disturb; spoils it.
 bool disturbs_capture();
+/// The same for a call that waits for a whole device, which no mode of capture allows.
+bool disturbs_captures_of(int device);
 
 }  // namespace cuda_emulation
 

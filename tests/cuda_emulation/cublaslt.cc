@@ -2,11 +2,13 @@
 // supported. An algorithm is marked with the shape that it was chosen for, and one of another shape is refused.
 #include "tests/cuda_emulation/include/cuda_emulation/blas.h"
 
+#include "tests/cuda_emulation/capture.h"
 #include "tests/cuda_emulation/runtime.h"
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <string_view>
@@ -127,11 +129,16 @@ Blas blas() {
   return shared.config.blas;
 }
 
+std::atomic<bool> opened_newer{true};  // of the two versions, the last time
+
 }  // namespace
 
 void* open_blas(const char* name) {
-  const bool is_it = std::string_view(name) == "libcublasLt.so.13";
-  return is_it && blas() != Blas::kMissing ? &state() : nullptr;
+  const std::string_view asked = name;
+  const bool is_newer = asked == "libcublasLt.so.13";
+  opened_newer = is_newer;
+  const bool is_there = is_newer ? blas() != Blas::kMissing : asked == "libcublasLt.so.12" && blas() == Blas::kTooNew;
+  return is_there ? &state() : nullptr;
 }
 
 void* find_blas(void* library, const char* function) {
@@ -168,10 +175,16 @@ extern "C" {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   const Call call("cublasLtCreate");
   if (call.refused()) return CUBLAS_STATUS_NOT_INITIALIZED;
+  if (disturbs_captures_of(call.device())) return CUBLAS_STATUS_INTERNAL_ERROR;
+  if (blas() == Blas::kTooNew && opened_newer) return CUBLAS_STATUS_NOT_INITIALIZED;
   *handle = reinterpret_cast<cublasLtHandle_t>(&state());
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  const Call call("cublasLtDestroy");
+  if (call.refused()) return CUBLAS_STATUS_NOT_INITIALIZED;
+  return disturbs_captures_of(call.device()) ? CUBLAS_STATUS_INTERNAL_ERROR : CUBLAS_STATUS_SUCCESS;
+}
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t compute, cudaDataType_t scale) {
   if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
@@ -259,6 +272,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t product, co
   const bool meant = algorithm.mark == kMark && algorithm.rows == layout_of(d).rows &&
                      algorithm.depth == layout_of(a).rows && workspace != nullptr && bytes >= algorithm.workspace;
   if (!meant) return CUBLAS_STATUS_INVALID_VALUE;
+  if (blas() == Blas::kRefusesOdd && layout_of(d).columns % 2 != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   return multiply_on(call,
                      {product_of(product), layout_of(a), layout_of(b), layout_of(c), layout_of(d), first, second,
                       before, out, *static_cast<const float*>(alpha), *static_cast<const float*>(beta)},

@@ -26,6 +26,18 @@ bool disturbs_capture() {
   return found;
 }
 
+bool disturbs_captures_of(int device) {
+  State& shared = state();
+  const std::lock_guard lock(shared.mutex);
+  bool found = false;
+  for (const auto& stream : shared.devices[static_cast<std::size_t>(device)].streams) {
+    if (stream->capture == nullptr) continue;
+    stream->capture->invalid = true;
+    found = true;
+  }
+  return found;
+}
+
 namespace {
 
 // Work that the stream where the capture began doesn't come after would be lost.

@@ -177,6 +177,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 cudaError_t cudaDeviceSynchronize() {
   const Call call("cudaDeviceSynchronize", InCapture::kForbidden);
   if (call.refused()) return call.result();
+  if (disturbs_captures_of(call.device())) return call.result(cudaErrorStreamCaptureUnsupported);
   drain_device(call.device());
   return call.result(lost(call.device()));
 }

@@ -41,7 +41,7 @@ class CudaBlas : public testing::Test {
           residual(on, tokens, numbers(tokens * kRows, 3)),
           out(on, BP_TYPE_F32, tokens, kRows),
           added(adds),
-          workspace(on->alloc(32 << 20, "a test")) {}
+          workspace(on->alloc(40 << 20, "a test")) {}
 
     void enqueue(device::Device& on) const {
       bp_linear_args args{};
@@ -121,6 +121,52 @@ TEST_F(CudaBlas, IsAskedOnceWhereItRefuses) {
   for (const std::int64_t tokens : {40, 41, 40}) multiply(tokens);
   EXPECT_EQ(cuda_emulation::calls(kHeuristic), 1u);
   EXPECT_EQ(cuda_emulation::calls("cublasLtMatmul"), 0u);
+}
+
+TEST_F(CudaBlas, KeepsAClassOfWhichItRefusesOne) {
+  use(cuda_emulation::Blas::kRefusesOdd);
+  for (const std::int64_t tokens : {40, 41, 41, 40}) multiply(tokens);
+  EXPECT_EQ(cuda_emulation::calls(kHeuristic), 1u);
+  EXPECT_EQ(cuda_emulation::calls("cublasLtMatmul"), 3u) << "41 is asked for once";
+}
+
+TEST_F(CudaBlas, IsTheOlderOneWhereTheNewerCannotStart) {
+  use(cuda_emulation::Blas::kTooNew);
+  multiply(40);
+  EXPECT_EQ(cuda_emulation::calls("cublasLtCreate"), 2u);
+  EXPECT_EQ(cuda_emulation::calls("cublasLtMatmul"), 1u);
+}
+
+// A handle of the library waits for the whole GPU when it is made and when it goes, which spoils recordings.
+TEST_F(CudaBlas, ComesAndGoesWhileNobodyRecordsOnItsGpu) {
+  const Product product(device, 40, false);
+  std::shared_ptr<device::Device> other = open_emulated();
+  const auto record = [&](auto&& meanwhile) {
+    device::Captures captures(device);
+    const device::CaptureKey key{.tokens = 1};
+    captures.next(key);
+    ASSERT_TRUE(captures.begin());
+    product.enqueue(*device);
+    meanwhile();
+    ASSERT_TRUE(captures.end(key));
+    captures.launch(key);
+    product.expect_right(*device);
+  };
+  const auto multiply_there = [&] {
+    const Product there(other, 40, false);
+    there.enqueue(*other);
+    there.expect_right(*other);
+  };
+  record(multiply_there);
+  EXPECT_EQ(cuda_emulation::calls("cublasLtCreate"), 0u);
+  multiply_there();
+  EXPECT_EQ(cuda_emulation::calls("cublasLtCreate"), 1u);
+  record([&] { other.reset(); });
+  EXPECT_EQ(cuda_emulation::calls("cublasLtDestroy"), 0u);
+  other = open_emulated();
+  multiply_there();
+  other.reset();
+  EXPECT_EQ(cuda_emulation::calls("cublasLtDestroy"), 1u);
 }
 
 TEST_F(CudaBlas, IsRecordedOnceItHasChosen) {

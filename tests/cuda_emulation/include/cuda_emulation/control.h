@@ -15,8 +15,9 @@ namespace cuda_emulation {
 /// In which order the threads of a block run between two synchronizations.
 enum class Order : int { kAscending, kDescending, kShuffled };
 
-/// The emulated cuBLASLt: there, not to be found, or without an algorithm for anything.
-enum class Blas : int { kThere, kMissing, kRefuses };
+/// The emulated cuBLASLt: there, not to be found, without an algorithm for anything, with algorithms that take only
+/// even numbers of tokens, or there in the version that comes first but unable to start in that.
+enum class Blas : int { kThere, kMissing, kRefuses, kRefusesOdd, kTooNew };
 
 /// How the devices behave. Read when a device is first used, and again by configure().
 struct Config {
