@@ -27,9 +27,12 @@ Listed listed(std::uint32_t index) {
                         "there is no device " + std::to_string(index) + ", only " + std::to_string(2 * gpus));
 }
 
+constexpr int kLeastCapability = 8;  // major: mma.sync in bf16 and tf32, asynchronous copies
+
 struct Properties {
   std::string description;
   std::uint64_t memory;
+  int capability;  // major
 };
 
 // "NVIDIA H200, compute capability 9.0".
@@ -38,13 +41,17 @@ Properties properties_of(std::uint32_t index) {
   check(cudaGetDeviceProperties(&found, static_cast<int>(index)), "cudaGetDeviceProperties");
   return {std::string(found.name) + ", compute capability " + std::to_string(found.major) + "." +
               std::to_string(found.minor),
-          found.totalGlobalMem};
+          found.totalGlobalMem, found.major};
 }
 
 bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info) {
   return plugin::guard(context, [&] {
     const Listed device = listed(index);
     const Properties properties = properties_of(device.gpu);
+    if (properties.capability < kLeastCapability) {
+      throw plugin::Failure(BP_UNAVAILABLE,
+                            properties.description + ": too old, " + std::to_string(kLeastCapability) + ".0 is needed");
+    }
     bp_device_info own{};
     plugin::copy_text(own.name, device.name());
     plugin::copy_text(own.description, properties.description);
@@ -89,9 +96,10 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
       std::size_t available = 0, total = 0;
       check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
       own.memory_total = total;
-      // Code is loaded, and cuBLASLt, when something first needs it. A core that plans with all there is must not take
-      // that room away.
-      const std::size_t kept = std::min<std::size_t>(total / 32, std::size_t{256} << 20);
+      // Code is loaded, and cuBLASLt, when something first needs it; the driver hands memory out in pieces of 2 MiB, of
+      // which a large model's hundreds of buffers each lose one half; and steps need workspaces and their recordings.
+      // A core that plans with all there is must not take that room away.
+      const std::size_t kept = std::min<std::size_t>(total / 32, std::size_t{1} << 30);
       own.memory_free = available - std::min(available, kept);
       plugin::fill_struct(caps, own);
     });

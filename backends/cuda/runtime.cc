@@ -3,9 +3,12 @@
 namespace backplane::cuda {
 namespace {
 
+// Names that the headers of the first CUDA 12 lack.
+constexpr int kContained = 226, kTensorMemoryLeak = 721;
+
 // After these the context is gone for good: every later call returns the same.
 bool is_sticky(cudaError_t error) {
-  switch (error) {
+  switch (static_cast<int>(error)) {
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
     case cudaErrorLaunchTimeout:
@@ -19,8 +22,11 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorNvlinkUncorrectable:
     case cudaErrorContextIsDestroyed:
     case cudaErrorCudartUnloading:
-    case cudaErrorDevicesUnavailable:
+    case cudaErrorExternalDevice:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorUnknown:
+    case kContained:
+    case kTensorMemoryLeak:
       return true;
     default:
       return false;
@@ -37,7 +43,9 @@ bool is_absence(cudaError_t error) {
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorStubLibrary:
     case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
     case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorDevicesUnavailable:  // somebody else has it for himself, or it is set so that nobody can
       return true;
     default:
       return false;

@@ -1,5 +1,6 @@
 // What goes wrong on a GPU, and what becomes of it: memory that runs out, kernels that fail after their launch, GPUs
 // that are lost, and input that only a kernel can see to be wrong.
+#include "backends/cuda/runtime.h"
 #include "tests/unit/cuda/emulated.h"
 
 namespace backplane::test {
@@ -62,6 +63,34 @@ TEST_F(CudaFailure, OneLostGpuLeavesTheOtherAlone) {
   EXPECT_THROW(expect_doubling(lost), DeviceLost);
   EXPECT_TRUE(lost->lost());
   expect_doubling(other);
+}
+
+TEST_F(CudaFailure, AGpuThatIsTooOldIsListedAsSuch) {
+  cuda_emulation::Config config;
+  config.major = 7;
+  config.minor = 5;
+  cuda_emulation::configure(config);
+  const plugins::Registry registry(
+      plugins::SearchOptions{.plugins = {}, .environment = {}, .folders = {CUDA_EMULATED_DIR}});
+  const auto devices = registry.list_devices();
+  ASSERT_EQ(devices.size(), 2u);
+  for (const plugins::DeviceEntry& entry : devices) {
+    EXPECT_FALSE(entry.available);
+    EXPECT_NE(entry.reason.find("7.5: too old, 8.0 is needed"), std::string::npos) << entry.reason;
+  }
+}
+
+TEST_F(CudaFailure, ErrorsThatEndTheContextLoseTheDevice) {
+  for (const cudaError_t error :
+       {cudaErrorIllegalAddress, cudaErrorECCUncorrectable, cudaErrorMpsClientTerminated, cudaErrorExternalDevice,
+        static_cast<cudaError_t>(226), static_cast<cudaError_t>(721)}) {
+    EXPECT_EQ(cuda::status_of(error), bp_status{BP_DEVICE_LOST}) << error;
+  }
+  for (const cudaError_t error : {cudaErrorDevicesUnavailable, cudaErrorInvalidDeviceFunction, cudaErrorNoDevice}) {
+    EXPECT_EQ(cuda::status_of(error), bp_status{BP_UNAVAILABLE}) << error;
+  }
+  EXPECT_EQ(cuda::status_of(cudaErrorMemoryAllocation), bp_status{BP_OUT_OF_MEMORY});
+  EXPECT_EQ(cuda::status_of(cudaErrorInvalidValue), bp_status{BP_INTERNAL});
 }
 
 TEST_F(CudaFailure, AnIdOutsideTheVocabularyFailsTheStepAndNothingElse) {
