@@ -29,10 +29,10 @@ struct Config {
   Order order = Order::kAscending;    ///< CUDA_EMULATION_ORDER=ascending|descending|SEED
   std::uint64_t seed = 1;             ///< of the shuffled order
   bool deferred = true;               ///< work waits until something waits for it; CUDA_EMULATION_STREAMS=immediate
-  bool run_kernels =
-      true;  ///< false: launches are checked and recorded, kernels do nothing; CUDA_EMULATION_KERNELS=skip
-  Blas blas = Blas::kThere;     ///< CUDA_EMULATION_BLAS=missing|refuses
-  bool count_accesses = false;  ///< CUDA_EMULATION_COUNT=1 (counts are printed when the program ends)
+  bool run_kernels = true;            ///< false: launches are checked and recorded, kernels do nothing, memory is zero;
+                                      ///< CUDA_EMULATION_KERNELS=skip
+  Blas blas = Blas::kThere;           ///< CUDA_EMULATION_BLAS=missing|refuses
+  bool count_accesses = false;        ///< CUDA_EMULATION_COUNT=1 (counts are printed when the program ends)
 };
 
 /// The configuration that the environment asks for.
