@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
 #include "core/base/error.h"
 #include "core/kv/pages_needed.h"
@@ -297,20 +296,24 @@ void Decoder::run_head(engine::Logits* logits) {
 void Decoder::read_logits(const dev::Tensor& block, engine::Logits& logits) {
   const std::span<std::byte> bytes = landed_.bytes().first(block.end());
   block.storage->get_host(0, bytes);
-  const auto count = static_cast<std::size_t>(block.shape[0] * block.shape[1]);
-  if (block.type == DType::kF64) {
-    const std::size_t old = logits.values.size();
-    logits.values.resize(old + count);
-    std::memcpy(logits.values.data() + old, bytes.data(), count * sizeof(double));
-    return;
+  append_values(bytes, block.type, logits.values);
+}
+
+// Of the types that most devices have without a detour, since a step waits for it.
+void Decoder::append_values(std::span<const std::byte> bytes, DType type, std::vector<double>& values) {
+  const std::size_t count = bytes.size() / dtype_info(type).block_bytes;
+  const auto append = [&]<class T>(const T* from) { values.insert(values.end(), from, from + count); };
+  switch (type) {
+    case DType::kF64:
+      return append(reinterpret_cast<const double*>(bytes.data()));
+    case DType::kF32:
+      return append(reinterpret_cast<const float*>(bytes.data()));
+    case DType::kBF16:
+      return append_bf16(bytes, values);
+    default:
+      const std::vector<std::byte> singles = dev::convert(executor_.reference(), {bytes, type, 1, count}, DType::kF32);
+      return append(reinterpret_cast<const float*>(singles.data()));
   }
-  if (block.type == DType::kBF16) return append_bf16(bytes, logits.values);
-  std::vector<std::byte> converted;
-  if (block.type != DType::kF32) {
-    converted = dev::convert(executor_.reference(), {bytes, block.type, 1, count}, DType::kF32);
-  }
-  const auto* values = reinterpret_cast<const float*>(converted.empty() ? bytes.data() : converted.data());
-  logits.values.insert(logits.values.end(), values, values + count);
 }
 
 }  // namespace backplane::models

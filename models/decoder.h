@@ -70,6 +70,7 @@ class Decoder final : public LoadedModel {
   device::Input normed(const char* role, std::uint32_t index, const device::Norm& norm) const;
   void take_rows();
   void read_logits(const device::Tensor& block, engine::Logits& logits);
+  void append_values(std::span<const std::byte> bytes, DType type, std::vector<double>& values);
 
   // decoder_pick.cc: the other end of a step.
   void create_picking();

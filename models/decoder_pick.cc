@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/device/reference.h"
 #include "models/decoder.h"
 
 namespace backplane::models {
@@ -84,10 +83,12 @@ void Decoder::begin_pick(const sched::Step& step, std::span<const std::int32_t> 
   std::uint64_t staged = 0;
   const std::span<std::byte> bytes = slot.room.bytes();
   const std::uint64_t ids = picking_->ids.rows(0, slot.rows).end(), values = picking_->values.rows(0, slot.rows).end();
-  std::memset(bytes.data(), 0xff, picking_->ids.end());  // no token: what doesn't arrive must not pass for one
-  executor_.chosen().download_async(picking_->ids.storage->read(0, staged), 0, bytes.first(ids));
-  executor_.chosen().download_async(picking_->values.storage->read(0, staged), 0,
-                                    bytes.subspan(picking_->ids.end(), values));
+  // Logits come first: they are read where they are. The other bytes are no token: what doesn't arrive must not pass
+  // for one.
+  const std::span<std::byte> tokens = bytes.subspan(picking_->values.end(), ids);
+  std::memset(tokens.data(), 0xff, ids);
+  executor_.chosen().download_async(picking_->ids.storage->read(0, staged), 0, tokens);
+  executor_.chosen().download_async(picking_->values.storage->read(0, staged), 0, bytes.first(values));
   slot.done->record();
   picking_->next = 1 - picking_->next;
   ++picking_->under_way;
@@ -100,14 +101,13 @@ std::vector<engine::Pick> Decoder::end_pick() {
   --picking_->under_way;
   const std::span<const std::byte> bytes = slot.room.bytes();
   const std::size_t element = dtype_info(picking_->values.type).block_bytes;
-  std::vector<double> logits(slot.rows);
-  dev::convert(executor_.reference(),
-               {bytes.subspan(picking_->ids.end(), slot.rows * element), picking_->values.type, 1, slot.rows},
-               DType::kF64, std::as_writable_bytes(std::span(logits)));
+  std::vector<double> logits;
+  append_values(bytes.first(slot.rows * element), picking_->values.type, logits);
+  const std::byte* tokens = bytes.data() + picking_->values.end();
   std::vector<engine::Pick> picks(slot.rows);
   for (std::uint32_t r = 0; r < slot.rows; ++r) {
     std::int32_t id = 0;
-    std::memcpy(&id, bytes.data() + r * sizeof(id), sizeof(id));
+    std::memcpy(&id, tokens + r * sizeof(id), sizeof(id));
     if (id < 0 || static_cast<std::uint32_t>(id) >= spec_.vocab_size) {
       throw Error(ErrorCode::kDevice, "a picked token is outside the vocabulary", executor_.chosen().name());
     }
