@@ -10,23 +10,12 @@
 namespace backplane::cuda {
 namespace {
 
-template <class Visit>
-void for_layers(const bp_kv_desc& desc, Visit&& visit) {
-  plugin::require(desc.layers != nullptr || desc.layer_count == 0, "a cache without its layers");
-  for (std::uint32_t i = 0; i < desc.layer_count; ++i) {
-    const auto* at = reinterpret_cast<const char*>(desc.layers) + i * desc.layer_stride;
-    const bp_kv_layer layer = plugin::read_struct(reinterpret_cast<const bp_kv_layer*>(at));
-    plugin::require(layer.group < desc.groups && desc.pages != nullptr, "a layer of a group that the cache hasn't");
-    visit(layer, desc.pages[layer.group]);
-  }
-}
-
 void check_desc(const bp_kv_desc& desc) {
   if (desc.flags != 0) plugin::refuse("unknown flags of a KV cache");
   const plugin::TypeInfo info = plugin::type_info(desc.type);
   if (!is_cache_type(desc.type)) plugin::refuse(std::string("KV caches in ") + info.name);
   plugin::require(desc.page_size != 0, "pages of no tokens");
-  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
+  plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
     for (const std::uint32_t dim : {layer.head_dim, layer.value_dim}) {
       if (dim > kMostHeadDim) plugin::refuse("heads of more than " + std::to_string(kMostHeadDim));
       if (dim % info.block_elements == 0) continue;
@@ -58,7 +47,7 @@ bp_status bytes(bp_device, bp_context context, const bp_kv_desc* given, std::uin
     const bp_kv_desc desc = plugin::read_struct(given);
     check_desc(desc);
     *total = 0;
-    for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
+    plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
       for (const std::uint32_t dim : {layer.head_dim, layer.value_dim}) {
         const Size size = side_size(desc, layer, dim, pages);
         const plugin::Bytes sum = plugin::checked_add(*total, size.data + size.scales);
@@ -90,7 +79,7 @@ bp_status create(bp_device handle, bp_context context, const bp_kv_desc* given, 
       auto cache = std::make_unique<KvCache>();
       cache->type = desc.type;
       cache->page_size = desc.page_size;
-      for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
+      plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
         cache->layers.push_back({layer.kv_heads, layer.group, static_cast<std::int64_t>(pages),
                                  make_side(device, desc, layer, layer.head_dim, pages),
                                  make_side(device, desc, layer, layer.value_dim, pages)});

@@ -9,17 +9,6 @@
 namespace backplane::onednn {
 namespace {
 
-template <class Visit>
-void for_layers(const bp_kv_desc& desc, Visit&& visit) {
-  plugin::require(desc.layers != nullptr || desc.layer_count == 0, "a cache without its layers");
-  for (std::uint32_t i = 0; i < desc.layer_count; ++i) {
-    const auto* at = reinterpret_cast<const char*>(desc.layers) + i * desc.layer_stride;
-    const bp_kv_layer layer = plugin::read_struct(reinterpret_cast<const bp_kv_layer*>(at));
-    plugin::require(layer.group < desc.groups && desc.pages != nullptr, "a layer of a group that the cache hasn't");
-    visit(layer, desc.pages[layer.group]);
-  }
-}
-
 void check_desc(const bp_kv_desc& desc) {
   if (desc.flags != 0) plugin::refuse("unknown flags of a KV cache");
   if (!is_cache_type(desc.type)) {
@@ -28,7 +17,7 @@ void check_desc(const bp_kv_desc& desc) {
   if (desc.page_size == 0 || desc.page_size % kLanes != 0 || desc.page_size > kChunk || kChunk % desc.page_size != 0) {
     plugin::refuse("pages of " + std::to_string(desc.page_size) + " tokens: 8, 16, 32, 64, 128 or 256 are possible");
   }
-  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
+  plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t) {
     const std::uint32_t block = plugin::type_info(desc.type).block_elements;
     if (layer.head_dim % block == 0 && layer.value_dim % block == 0) return;
     plugin::refuse("heads of " + std::to_string(layer.head_dim) + " and " + std::to_string(layer.value_dim) + " in " +
@@ -49,7 +38,7 @@ std::uint64_t side_bytes(const bp_kv_desc& desc, const bp_kv_layer& layer, std::
 
 KvCache::KvCache(const bp_kv_desc& desc) : type_(desc.type), page_size_(desc.page_size) {
   check_desc(desc);
-  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
+  plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
     Layer& made = layers_.emplace_back();
     made.heads = layer.kv_heads;
     made.dim = layer.head_dim;
@@ -64,7 +53,7 @@ KvCache::KvCache(const bp_kv_desc& desc) : type_(desc.type), page_size_(desc.pag
 std::uint64_t KvCache::bytes_for(const bp_kv_desc& desc) {
   check_desc(desc);
   std::uint64_t total = 0;
-  for_layers(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
+  plugin::for_each_layer(desc, [&](const bp_kv_layer& layer, std::uint64_t pages) {
     for (const std::uint32_t dim : {layer.head_dim, layer.value_dim}) {
       const plugin::Bytes sum = plugin::checked_add(total, side_bytes(desc, layer, dim, pages));
       plugin::require(sum.has_value(), "a KV cache of impossible size");

@@ -15,6 +15,19 @@ inline bp_step step_of(const bp_step* step) {
   return read_struct(step);
 }
 
+// visit(layer, pages) for each layer of a cache's description, `pages` being how many its group has. Throws BP_INVALID
+// for one that makes no sense; what types and sizes the device takes is for the plugin to say.
+template <class Visit>
+void for_each_layer(const bp_kv_desc& desc, Visit&& visit) {
+  require(desc.layers != nullptr || desc.layer_count == 0, "a cache without its layers");
+  for (std::uint32_t i = 0; i < desc.layer_count; ++i) {
+    const auto* at = reinterpret_cast<const char*>(desc.layers) + i * desc.layer_stride;
+    const bp_kv_layer layer = read_struct(reinterpret_cast<const bp_kv_layer*>(at));
+    require(layer.group < desc.groups && desc.pages != nullptr, "a layer of a group that the cache hasn't");
+    visit(layer, desc.pages[layer.group]);
+  }
+}
+
 // What KV_WRITE and attention both ask: a cache of the device's own, or canonical pages [P,S,heads,dim].
 inline void check_cache(Check& check, bp_kv kv, const bp_step* step, const bp_tensor& k_pages, const bp_tensor& v_pages,
                         std::uint32_t group, std::int64_t heads, std::int64_t key_dim, std::int64_t value_dim) {

@@ -15,16 +15,13 @@ std::unique_ptr<Kv> shaped(const Device& device, const bp_kv_desc& desc) {
   auto kv = std::make_unique<Kv>();
   kv->type = desc.type;
   kv->page_size = desc.page_size;
-  for (std::uint32_t i = 0; i < desc.layer_count; ++i) {
-    const auto from = sdk::read_struct(
-        reinterpret_cast<const bp_kv_layer*>(reinterpret_cast<const char*>(desc.layers) + i * desc.layer_stride));
-    sdk::require(from.group < desc.groups, "a layer of no group");
-    Kv::Layer layer{from.kv_heads, from.head_dim, from.value_dim, from.group, desc.pages[from.group]};
+  sdk::for_each_layer(desc, [&](const bp_kv_layer& from, std::uint64_t pages) {
+    Kv::Layer layer{from.kv_heads, from.head_dim, from.value_dim, from.group, pages};
     const std::uint64_t tokens = layer.pages * layer.heads * kv->page_size * sdk::type_info(desc.type).block_bytes;
     layer.k = Scrambled(tokens * layer.dim);
     layer.v = Scrambled(tokens * layer.value_dim);
     kv->layers.push_back(std::move(layer));
-  }
+  });
   return kv;
 }
 
