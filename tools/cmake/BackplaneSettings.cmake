@@ -37,6 +37,8 @@ endif()
 if(BACKPLANE_SANITIZE)
   add_compile_options(
     "$<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${BACKPLANE_SANITIZE};-fno-omit-frame-pointer;-fno-sanitize-recover=all>")
+  # g++ then warns of the standard library's own code, std::regex for one.
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>")
   add_link_options(-fsanitize=${BACKPLANE_SANITIZE})
 endif()
 
