@@ -1,6 +1,10 @@
 // The configuration and the shared state.
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "tests/cuda_emulation/counters.h"
@@ -13,9 +17,46 @@ namespace cuda_emulation {
 
 namespace {
 
-std::uint64_t number(const char* name, std::uint64_t otherwise) {
+// Whoever sets a switch wants what it does: one that can't be followed ends the program.
+[[noreturn]] void refuse(const char* name, const std::string& wanted) {
+  std::fprintf(stderr, "cuda_emulation: %s is '%s' and has to be %s\n", name, std::getenv(name), wanted.c_str());
+  std::_Exit(2);
+}
+
+std::uint64_t number(const char* name, std::uint64_t otherwise, std::uint64_t least = 0,
+                     std::uint64_t most = UINT64_MAX) {
   const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+  if (text == nullptr) return otherwise;
+  const std::string_view digits = text;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc() && end == digits.data() + digits.size() && value >= least && value <= most) return value;
+  refuse(name, "a number from " + std::to_string(least) + (most == UINT64_MAX ? "" : " to " + std::to_string(most)));
+}
+
+int small_number(const char* name, int otherwise, int least, int most) {
+  return static_cast<int>(number(name, static_cast<std::uint64_t>(otherwise), static_cast<std::uint64_t>(least),
+                                 static_cast<std::uint64_t>(most)));
+}
+
+// Which of these words a switch is; nothing where it isn't set.
+std::optional<std::size_t> word(const char* name, std::initializer_list<std::string_view> words) {
+  const char* text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  std::string wanted;
+  for (const std::string_view& each : words) {
+    if (each == text) return static_cast<std::size_t>(&each - words.begin());
+    wanted += (wanted.empty() ? "" : " or ") + std::string(each);
+  }
+  refuse(name, wanted);
+}
+
+Order order_from_environment(std::uint64_t& seed) {
+  const char* text = std::getenv("CUDA_EMULATION_ORDER");
+  if (text == nullptr || std::string_view(text) == "ascending") return Order::kAscending;
+  if (std::string_view(text) == "descending") return Order::kDescending;
+  seed = number("CUDA_EMULATION_ORDER", seed);
+  return Order::kShuffled;
 }
 
 void make_devices(State& shared) {
@@ -34,28 +75,20 @@ bool counting = false;
 
 Config config_from_environment() {
   Config config;
-  config.devices = static_cast<int>(number("CUDA_EMULATION_DEVICES", 1));
-  config.memory = number("CUDA_EMULATION_MEMORY_MB", config.memory >> 20) << 20;
-  const auto arch = static_cast<int>(number("CUDA_EMULATION_ARCH", 80));
+  config.devices = small_number("CUDA_EMULATION_DEVICES", 1, 0, 64);
+  config.memory = number("CUDA_EMULATION_MEMORY_MB", config.memory >> 20, 0, 1u << 30) << 20;
+  const int arch = small_number("CUDA_EMULATION_ARCH", 80, 10, 999);
   config.major = arch / 10;
   config.minor = arch % 10;
-  config.processors = static_cast<int>(number("CUDA_EMULATION_PROCESSORS", 8));
-  config.threads = static_cast<int>(number("CUDA_EMULATION_THREADS", 0));
-  const char* order = std::getenv("CUDA_EMULATION_ORDER");
-  if (order != nullptr) {
-    const std::string_view name = order;
-    config.order = name == "ascending"    ? Order::kAscending
-                   : name == "descending" ? Order::kDescending
-                                          : Order::kShuffled;
-    if (config.order == Order::kShuffled) config.seed = number("CUDA_EMULATION_ORDER", 1);
+  config.processors = small_number("CUDA_EMULATION_PROCESSORS", 8, 1, 1024);
+  config.threads = small_number("CUDA_EMULATION_THREADS", 0, 0, 1024);
+  config.order = order_from_environment(config.seed);
+  config.deferred = !word("CUDA_EMULATION_STREAMS", {"immediate"});
+  config.run_kernels = !word("CUDA_EMULATION_KERNELS", {"skip"});
+  if (const auto blas = word("CUDA_EMULATION_BLAS", {"missing", "refuses"})) {
+    config.blas = *blas == 0 ? Blas::kMissing : Blas::kRefuses;
   }
-  const char* streams = std::getenv("CUDA_EMULATION_STREAMS");
-  config.deferred = streams == nullptr || std::string_view(streams) != "immediate";
-  const char* kernels = std::getenv("CUDA_EMULATION_KERNELS");
-  config.run_kernels = kernels == nullptr || std::string_view(kernels) != "skip";
-  const char* blas = std::getenv("CUDA_EMULATION_BLAS");
-  if (blas != nullptr) config.blas = std::string_view(blas) == "missing" ? Blas::kMissing : Blas::kRefuses;
-  config.count_accesses = number("CUDA_EMULATION_COUNT", 0) != 0;
+  config.count_accesses = number("CUDA_EMULATION_COUNT", 0, 0, 1) != 0;
   return config;
 }
 
