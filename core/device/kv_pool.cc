@@ -42,11 +42,9 @@ KvPool::~KvPool() {
   }
 }
 
-bool KvPool::can_own(Slot slot) const {
-  const Device& device = *(*devices_)[slot];
-  const bp_kv_table& t = *device.tables().kv;
-  return t.bytes && t.create && t.destroy && t.export_pages && t.import_pages && t.copy_pages &&
-         device.takes_kv_type(spec_.type);
+bool KvPool::implements_own(Slot slot) const {
+  const bp_kv_table& t = *(*devices_)[slot]->tables().kv;
+  return t.bytes && t.create && t.destroy && t.export_pages && t.import_pages && t.copy_pages;
 }
 
 void KvPool::create_owned(Slot slot) {

@@ -34,9 +34,9 @@ class KvPool {
   KvPool& operator=(const KvPool&) = delete;
 
   const KvSpec& spec() const { return spec_; }
-  // Whether a device implements the whole kv table; it owns the layout of its layers if it also supports all their KV
-  // ops.
-  bool can_own(Slot slot) const;
+  // Whether a device implements the whole kv table; it owns the layout of its layers if it also takes the type and
+  // supports all their KV ops.
+  bool implements_own(Slot slot) const;
   void create_owned(Slot slot);  // its layers, in its layout
   void create_canonical();       // the other layers: host pages, contents undefined
   Slot home(std::uint32_t layer) const { return homes_[layer]; }

@@ -35,22 +35,30 @@ void Planner::decide_kv_ownership() {
   std::set<Slot> homes;
   for (std::uint32_t layer = 0; layer < kv.spec().layers.size(); ++layer) homes.insert(kv.home(layer));
   for (const Slot slot : homes) {
-    if (kv.can_own(slot) && owns_all_kv_ops(slot)) kv.create_owned(slot);
+    if (!kv.implements_own(slot)) continue;
+    std::string why = why_no_own_kv(slot);
+    if (why.empty()) {
+      kv.create_owned(slot);
+    } else {
+      no_own_kv_.emplace(slot, std::move(why));
+    }
   }
   kv.create_canonical();
 }
 
 // The layout belongs to the plugin only if it can do everything that touches it.
-bool Planner::owns_all_kv_ops(Slot slot) {
+std::string Planner::why_no_own_kv(Slot slot) {
+  const DType type = executor_.kv_->spec().type;
+  if (!executor_.devices_[slot]->takes_kv_type(type)) return fmt::format("none in {}", dtype_name(type));
   for (const Site& site : executor_.sites_) {
     if (site.kv.empty() || site.fused || site.home != slot) continue;
     const auto& allow = executor_.options_.allow;
-    if (allow && !allow(site.code)) return false;
+    if (allow && !allow(site.code)) return fmt::format("{} is turned off by an option", op_name(site.code));
     const Support answer = ask(site, slot, site.features);
-    if (!answer.yes) return false;
+    if (!answer.yes) return answer.reason;
     owned_kv_answers_.emplace(&site, answer);
   }
-  return true;
+  return {};
 }
 
 Support Planner::ask(const Site& site, Slot slot, std::uint64_t features) {
@@ -174,7 +182,13 @@ bool Planner::try_slot(Site& site, Slot slot) {
     if (!kv.owned(layer)) features |= BP_FEATURE_KV_CANONICAL;
     set_pages(site);
   }
-  return try_forms(site, slot, features);
+  if (try_forms(site, slot, features)) return true;
+  // It refused pages of the host, and has none because of something else.
+  const auto none = no_own_kv_.find(slot);
+  if (!site.kv.empty() && none != no_own_kv_.end() && none->second != site.reason) {
+    site.reason = fmt::format("{} (it has no KV cache of its own here: {})", site.reason, none->second);
+  }
+  return false;
 }
 
 void Planner::set_pages(Site& site) {

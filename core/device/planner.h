@@ -17,7 +17,8 @@ class Planner {
 
  private:
   void decide_kv_ownership();
-  bool owns_all_kv_ops(Slot slot);
+  // Why a slot can't have the KV cache in a layout of its own; empty: it can.
+  std::string why_no_own_kv(Slot slot);
   void decide_fused(std::size_t index);
   void decide(Site& site);
   bool try_slot(Site& site, Slot slot);
@@ -36,6 +37,7 @@ class Planner {
 
   Executor& executor_;
   std::map<const Site*, Support> owned_kv_answers_;  // about the ops that touch a KV layout of the plugin's own
+  std::map<Slot, std::string> no_own_kv_;            // why not, of those that implement it
   std::vector<std::uint64_t> cast_workspace_;        // by slot
   bool casts_capturable_ = true;
 };

@@ -49,6 +49,28 @@ TEST_P(CudaEngine, ChoosesTheTokensOfTheReference) {
   }
 }
 
+// What the refusal of an op says about the cache's pages follows from something that the user can change.
+TEST(CudaLoad, SaysWhyItHasNoCache) {
+  test::TempFolder folder;
+  const auto why_not = [&](std::uint32_t head_dim, DType kv_type) -> std::string {
+    const auto path = test::write_tiny_llama(folder, {.head_dim = head_dim, .context = 32});
+    models::LoadOptions options;
+    options.context = 32;
+    options.kv_type = kv_type;
+    options.executor.policy = device::FallbackPolicy::kDeny;
+    try {
+      models::load(models::ModelFile(path), test::open_emulated(), test::open_device("cpu:f32"), options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kDevice);
+      return error.what();
+    }
+    return "nothing was wrong";
+  };
+  EXPECT_NE(why_not(320, DType::kNone).find("heads of more than 256"), std::string::npos) << why_not(320, DType::kNone);
+  EXPECT_NE(why_not(32, DType::kF64).find("none in F64"), std::string::npos) << why_not(32, DType::kF64);
+  EXPECT_EQ(why_not(32, DType::kF16), "nothing was wrong");
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, CudaEngine, testing::Values(test::TinyType::kF32, test::TinyType::kQ8_0));
 
 }  // namespace
