@@ -63,20 +63,19 @@ class LayerSizes {
               fits ? fmt::format("use --ctx {} or less", *fits) : "use a smaller model or another device");
 }
 
-// Free bytes for layers. Devices that share the host's memory share one account, the first such device's.
+// Free bytes for layers. Devices that share memory share one account, the first such device's.
 std::vector<std::uint64_t> accounts(const std::vector<DeviceChoice>& choices, std::vector<std::size_t>& account) {
   std::vector<std::uint64_t> free;
-  std::size_t host = SIZE_MAX;
-  for (const DeviceChoice& choice : choices) {
-    const bp_caps caps = choice.device->current_caps();
-    const bool unified = (caps.flags & BP_CAP_UNIFIED) != 0;
-    if (unified && host != SIZE_MAX) {
-      account.push_back(host);
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    std::size_t first = 0;
+    while (!choices[first].device->shares_memory_with(*choices[i].device)) ++first;  // i itself, at the latest
+    if (first < i) {
+      account.push_back(account[first]);
       continue;
     }
     account.push_back(free.size());
-    if (unified) host = free.size();
-    free.push_back(caps.memory_free == 0 ? UINT64_MAX : caps.memory_free);
+    const std::uint64_t bytes = choices[i].device->current_caps().memory_free;
+    free.push_back(bytes == 0 ? UINT64_MAX : bytes);
   }
   return free;
 }

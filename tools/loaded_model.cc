@@ -148,6 +148,15 @@ void load_with_failover(LoadedModel& loaded, const models::ModelFile& file, mode
 
 bool in_host_memory(const Devices& devices) { return (devices.first().caps().flags & BP_CAP_UNIFIED) != 0; }
 
+bool share_memory(const Devices& a, const Devices& b) {
+  const auto shares = [&](const models::DeviceChoice& choice) {
+    return std::any_of(b.chosen.begin(), b.chosen.end(), [&](const models::DeviceChoice& other) {
+      return choice.device->name() == other.device->name() || choice.device->shares_memory_with(*other.device);
+    });
+  };
+  return std::any_of(a.chosen.begin(), a.chosen.end(), shares);
+}
+
 // What the devices have free for one of `models` that use it.
 std::uint64_t usable_bytes(const Devices& devices, unsigned models) {
   const std::uint64_t free = models::free_bytes(devices.chosen);
@@ -159,13 +168,14 @@ std::uint64_t usable_bytes(const Devices& devices, unsigned models) {
 std::uint64_t kv_tokens_that_fit(const models::ModelFile& file, const models::LoadOptions& load,
                                  const PhaseDevices& devices) {
   const std::uint64_t context = load.context != 0 ? load.context : file.spec().max_context;
-  const auto share_memory = [](const Devices& a, const Devices& b) {
-    return a.name() == b.name() || (in_host_memory(a) && in_host_memory(b));
-  };
-  const unsigned models = devices.shadow && share_memory(devices.prefill, *devices.shadow) ? 2 : 1;
+  std::vector<const Devices*> loads{&devices.prefill};  // of the model
+  if (devices.decode) loads.push_back(&*devices.decode);
+  if (devices.shadow) loads.push_back(&*devices.shadow);
   std::uint64_t fits = UINT64_MAX;
-  for (const Devices* each : {&devices.prefill, devices.shadow ? &*devices.shadow : nullptr}) {
-    const std::uint64_t bytes = each ? usable_bytes(*each, models) : UINT64_MAX;
+  for (const Devices* each : loads) {
+    const auto sharing =
+        std::count_if(loads.begin(), loads.end(), [each](const Devices* other) { return share_memory(*each, *other); });
+    const std::uint64_t bytes = usable_bytes(*each, static_cast<unsigned>(sharing));
     if (bytes != UINT64_MAX) fits = std::min(fits, file.most_kv_tokens(load, bytes, each->first()));
   }
   if (fits == 0) return context;  // the load tells what is too much

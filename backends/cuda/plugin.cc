@@ -1,4 +1,6 @@
 // The `cuda` plugin: the tables, and one device for each GPU.
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -33,6 +35,7 @@ struct Properties {
   std::string description;
   std::uint64_t memory;
   int capability;  // major
+  cudaUUID_t uuid;
 };
 
 // "NVIDIA H200, compute capability 9.0".
@@ -41,7 +44,7 @@ Properties properties_of(std::uint32_t index) {
   check(cudaGetDeviceProperties(&found, static_cast<int>(index)), "cudaGetDeviceProperties");
   return {std::string(found.name) + ", compute capability " + std::to_string(found.major) + "." +
               std::to_string(found.minor),
-          found.totalGlobalMem, found.major};
+          found.totalGlobalMem, found.major, found.uuid};
 }
 
 bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info) {
@@ -96,6 +99,8 @@ bp_status caps(bp_device handle, bp_context context, bp_caps* caps) {
       std::size_t available = 0, total = 0;
       check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
       own.memory_total = total;
+      static_assert(sizeof(own.memory_id) == sizeof(properties.uuid.bytes));
+      std::memcpy(own.memory_id, properties.uuid.bytes, sizeof(own.memory_id));
       // Code is loaded, and cuBLASLt, when something first needs it; the driver hands memory out in pieces of 2 MiB, of
       // which a large model's hundreds of buffers each lose one half; and steps need workspaces and their recordings.
       // A core that plans with all there is must not take that room away.

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -109,6 +111,14 @@ void Device::read_caps() {
   require(contains(caps_.activation_types, activation_type()), name_,
           "a preferred activation type that it doesn't take");
   require(!host_visible() || tables_->buffer->map, name_, "host-visible memory without a map function");
+}
+
+bool Device::shares_memory_with(const Device& other) const {
+  if (this == &other) return true;
+  if ((caps_.flags & other.caps_.flags & BP_CAP_UNIFIED) != 0) return true;
+  const auto& id = caps_.memory_id;
+  const bool known = std::any_of(std::begin(id), std::end(id), [](std::uint8_t byte) { return byte != 0; });
+  return known && std::equal(std::begin(id), std::end(id), std::begin(other.caps_.memory_id));
 }
 
 bool contains(const bp_type_set& set, DType type) {

@@ -77,6 +77,8 @@ class Device : public std::enable_shared_from_this<Device> {
   bool takes_weight_type(DType type) const;
   bool takes_kv_type(DType type) const;
   DType activation_type() const { return static_cast<DType>(caps_.activation_type); }
+  // Whether what one of them takes is taken from the other, too.
+  bool shares_memory_with(const Device& other) const;
   bool host_visible() const { return (caps_.flags & BP_CAP_HOST_VISIBLE) != 0; }
   bp_caps current_caps() const;  // asks again: memory_free changes
 

@@ -232,6 +232,8 @@ typedef struct bp_caps {
   uint64_t max_buffer_bytes;    /* one allocation; 0: any */
   uint64_t memory_total;        /* bytes, 0: unknown */
   uint64_t memory_free;         /* bytes at this moment, 0: unknown */
+  uint8_t memory_id[16]; /* devices of any plugin with the same one share their memory: of a GPU the UUID that its
+                            driver tells; all 0: nobody else's, but for BP_CAP_UNIFIED */
 } bp_caps;
 
 typedef struct bp_op bp_op; /* section 9 */

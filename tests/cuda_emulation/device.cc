@@ -108,6 +108,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->l2CacheSize = 40 << 20;
   properties->unifiedAddressing = properties->canMapHostMemory = properties->concurrentKernels = 1;
   properties->pciBusID = device + 1;
+  std::memcpy(properties->uuid.bytes, "emulated GPU", 12);
+  properties->uuid.bytes[15] = static_cast<char>(device + 1);
   properties->memoryBusWidth = 5120;
   for (int i = 0; i < 3; ++i) {
     properties->maxThreadsDim[i] = i < 2 ? 1024 : 64;

@@ -5,9 +5,11 @@
 namespace backplane {
 namespace {
 
-// A device whose plugin reports so much free memory, and memory of its own.
-std::shared_ptr<device::Device> device_with(std::uint64_t free) {
+// A device whose plugin reports so much free memory, its own or, with an id, that of all devices with this id.
+std::shared_ptr<device::Device> device_with(std::uint64_t free, std::uint8_t id = 0) {
   static std::map<bp_device, std::uint64_t> memory;
+  static std::uint8_t id_of_next;  // asked for while it opens
+  id_of_next = id;
   const plugins::DeviceRef ref = test::registry().find_device("cpu:f32");
   test::TableSet& changed = test::changed_tables(ref.plugin->tables());
   static const auto original = changed.device.caps;
@@ -15,6 +17,7 @@ std::shared_ptr<device::Device> device_with(std::uint64_t free) {
     const bp_status status = original(device, context, caps);
     caps->memory_free = memory[device];
     caps->flags &= ~std::uint64_t{BP_CAP_UNIFIED};
+    caps->memory_id[15] = id_of_next;
     return status;
   };
   auto device = device::Device::open({&changed.tables, "small"}, ref.index);
@@ -48,6 +51,18 @@ TEST_F(PlacementTest, FollowsTheNumbersAskedFor) {
   EXPECT_EQ(homes({{a, 0}, {b, 3}, {a, 1}}), (Homes{1, 1, 1, 2}));
   EXPECT_ERROR(homes({{a, 1}, {b, 1}}), ErrorCode::kUsage, "2 layers were placed and the model has 4");
   EXPECT_ERROR(homes({{a, 5}, {b, std::nullopt}}), ErrorCode::kUsage, "5 layers");
+}
+
+TEST_F(PlacementTest, CountsMemoryOnceThatDevicesShare) {
+  const std::uint64_t all = file_.estimate(options_).total(), some = all * 8 / 10;
+  const auto a = device_with(some, 7), b = device_with(some, 7), other = device_with(some, 8), own = device_with(some);
+  EXPECT_TRUE(a->shares_memory_with(*b));
+  EXPECT_FALSE(a->shares_memory_with(*other));
+  EXPECT_FALSE(own->shares_memory_with(*device_with(some)));
+  EXPECT_EQ(models::free_bytes({{a, std::nullopt}, {other, std::nullopt}, {b, std::nullopt}}), 2 * some);
+  EXPECT_ERROR(homes({{a, std::nullopt}, {b, std::nullopt}}), ErrorCode::kCapacity, "are free");
+  const Homes split = homes({{a, std::nullopt}, {b, std::nullopt}, {other, std::nullopt}});
+  EXPECT_EQ(split.back(), 2u);
 }
 
 TEST_F(PlacementTest, GoesOnWhereItNoLongerFits) {
