@@ -141,7 +141,7 @@ int check_model(const CheckOptions& options) {
   const OpenedModel opened = open_model(options.model, options.device);
   const plugins::Registry registry(options.device.plugins.search());
   if (options.device.threads) plugins::set_host_threads(*options.device.threads);
-  const Devices subject = open_list(registry, *options.device.device, options.options);
+  const Devices subject = open_list(registry, *options.device.device, {options.options, options.device.deterministic});
   const Devices reference = open_list(registry, options.against);
   if (subject.name() == reference.name()) {
     throw Error(ErrorCode::kUsage, "a device can't be checked against itself", subject.name(),

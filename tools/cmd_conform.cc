@@ -28,7 +28,7 @@ struct ConformOptions {
   std::optional<std::string> device;
   std::string filter, options, json, junit;
   std::uint64_t seed = 1;
-  bool list = false, verbose = false;
+  bool deterministic = false, list = false, verbose = false;
 };
 
 // A plugin that crashes takes the program with it; at least say where. Only what a signal handler may touch.
@@ -46,8 +46,9 @@ void watch_for_crashes() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, say_where_it_crashed);
 }
 
-conformance::Target target_of(const plugins::DeviceRef& ref, const std::string& options) {
-  return {{&ref.plugin->tables(), ref.plugin->name()}, ref.index, options};
+conformance::Target target_of(const plugins::DeviceRef& ref, const std::string& options = {},
+                              bool deterministic = false) {
+  return {{&ref.plugin->tables(), ref.plugin->name()}, ref.index, options, deterministic};
 }
 
 bool is_file(const std::string& target) {
@@ -63,6 +64,10 @@ struct Found {
 Found find(const ConformOptions& options) {
   PluginOptions search = options.plugins;
   const bool file = is_file(options.target);
+  if (!file && options.target.find('/') != std::string::npos) {
+    throw Error(ErrorCode::kUsage, "there is no such file", options.target,
+                "give a plugin's library or a device's name");
+  }
   if (file) search.plugins.insert(search.plugins.begin(), options.target);
   const plugins::Registry registry(search.search());
   std::string name = options.target;
@@ -85,6 +90,7 @@ std::string replay_of(const ConformOptions& options) {
   if (options.device) add("--device", *options.device);
   for (const std::string& plugin : options.plugins.plugins) add("--plugin", plugin);
   if (!options.options.empty()) add("--options", options.options);
+  if (options.deterministic) command += " --deterministic";
   return command;
 }
 
@@ -114,7 +120,8 @@ int list_cases(const ConformOptions& options, const Found& found) {
   conformance::Options selection;
   selection.filter = options.filter;
   Output out;
-  for (const std::string& name : conformance::list(target_of(found.subject, options.options), selection)) {
+  for (const std::string& name :
+       conformance::list(target_of(found.subject, options.options, options.deterministic), selection)) {
     out << name << '\n';
   }
   out.flush();
@@ -142,8 +149,8 @@ int conform(const ConformOptions& options) {
   };
   running.on_result = [&](const conformance::Result& result) { print_result(out, result, options); };
   watch_for_crashes();
-  const conformance::Summary summary =
-      conformance::run(target_of(found.subject, options.options), target_of(found.oracle, {}), running);
+  const conformance::Summary summary = conformance::run(
+      target_of(found.subject, options.options, options.deterministic), target_of(found.oracle), running);
   if (!options.json.empty()) write_file(options.json, conformance::json_report(summary, replay));
   if (!options.junit.empty()) write_file(options.junit, conformance::junit_report(summary, replay));
   using conformance::Verdict;
@@ -169,6 +176,8 @@ void add_conform(CommandLine& line) {
                  "Only the case of this name, or those with the text in their name; * stands for anything");
   command.option("--seed", options->seed, "N", "Where random inputs start (default: 1)");
   command.option("--options", options->options, "KEY=VALUE,...", "Passed to the plugin when the device is opened");
+  command.flag("--deterministic", options->deterministic,
+               "Open the device so that a token's results don't depend on what else is computed with it");
   command.option("--json", options->json, "FILE", "Write a report with every case");
   command.option("--junit", options->junit, "FILE", "Write a report as CI systems read it");
   command.flag("--list", options->list, "Only print the names of the cases");

@@ -66,14 +66,15 @@ void add_options(Command& command, DeviceOptions& options) {
   command.option("--prefill-device", options.prefill_device, "DEVICE", "Where to compute prompts, if not on --device");
   command.option("--decode-device", options.decode_device, "DEVICE",
                  "Where to compute replies, if not on --device; the KV cache moves over");
-  command.option("--failover", options.failover, "DEVICE",
-                 "Where to go on when a device is lost: what was under way is computed again there. Takes no memory "
-                 "before");
+  command.option(
+      "--failover", options.failover, "DEVICE",
+      "Where to go on when a device is lost after it was opened: what was under way is computed again there. "
+      "Takes no memory before");
   command.option(
       "--shadow", options.shadow, "DEVICE",
       "Where to run some steps again, with the answers still those of --device: where the best tokens differ, "
-      "the op that differs most is looked for. Takes the memory of the model once more; a shadow that fails "
-      "is dropped and harms no answer");
+      "the op that differs most is looked for. Takes the memory of the model once more, which has to be there; a "
+      "shadow that fails later is dropped and harms no answer");
   command.option("--shadow-rate", options.shadow_rate, "R",
                  "The part of the steps that --shadow runs again, above 0, at most 1: every one; default 0.01");
   command.choice("--fallback", options.fallback, {"deny", "warn", "allow"},
@@ -85,6 +86,9 @@ void add_options(Command& command, DeviceOptions& options) {
                  "Tokens of context to make room for (default: what the request needs, at most the model's own)");
   command.option("--kv-type", options.kv_type, "TYPE",
                  "Type of the KV cache: f16, bf16, f32, f64, f8_e4m3, q8_0; default that of the activations");
+  command.flag("--deterministic", options.deterministic,
+               "Results of a request don't depend on what else is computed at the same time, where the device can "
+               "promise that only at the cost of speed; the CPU devices always do");
   add_options(command, options.plugins);
   command.flag(
       "--no-tune", options.no_tune,

@@ -33,6 +33,7 @@ struct DeviceOptions {
   std::optional<std::uint32_t> threads;
   std::optional<std::uint32_t> context;
   std::string kv_type;
+  bool deterministic = false;
   bool no_tune = false;
   bool verbose = false;
   bool no_progress = false;

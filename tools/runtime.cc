@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 5> kPreference = {"cuda", "vulkan", "oned
 constexpr std::uint32_t kMostThreads = 1024;
 
 // "DEVICE" or "DEVICE=LAYERS".
-models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text, const std::string& options) {
+models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_view text, const Opening& opening) {
   models::DeviceChoice choice;
   const std::size_t equals = text.find('=');
   if (equals != std::string_view::npos) {
@@ -27,7 +27,7 @@ models::DeviceChoice open_choice(const plugins::Registry& registry, std::string_
     }
     choice.layers = layers;
   }
-  choice.device = open_device(registry.find_device(text.substr(0, equals)), options);
+  choice.device = open_device(registry.find_device(text.substr(0, equals)), opening);
   return choice;
 }
 
@@ -46,24 +46,26 @@ const plugins::DeviceEntry* preferred_device(std::span<const plugins::DeviceEntr
   return nullptr;
 }
 
-std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const std::string& options) {
-  return device::Device::open({&ref.plugin->tables(), ref.plugin->name()}, ref.index, false, options);
+std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const Opening& opening) {
+  return device::Device::open({&ref.plugin->tables(), ref.plugin->name()}, ref.index, opening.deterministic,
+                              opening.options);
 }
 
 std::string reference_name(DType activation) { return activation == DType::kF64 ? "cpu:f64" : "cpu:f32"; }
 
-Devices open_list(const plugins::Registry& registry, std::string_view names, const std::string& options) {
+Devices open_list(const plugins::Registry& registry, std::string_view names, const Opening& opening) {
   Devices devices;
   while (true) {
     const std::size_t comma = names.find(',');
-    devices.chosen.push_back(open_choice(registry, names.substr(0, comma), options));
+    devices.chosen.push_back(open_choice(registry, names.substr(0, comma), opening));
     if (comma == std::string_view::npos) break;
     names.remove_prefix(comma + 1);
   }
   const std::string reference = reference_name(devices.first().activation_type());
   // One that was chosen as the last serves itself.
   const auto& last = devices.chosen.back().device;
-  devices.reference = last->name() == reference ? last : open_device(registry.find_device(reference));
+  devices.reference =
+      last->name() == reference ? last : open_device(registry.find_device(reference), {{}, opening.deterministic});
   return devices;
 }
 
@@ -110,12 +112,14 @@ PhaseDevices open_devices(const plugins::Registry& registry, const DeviceOptions
   const auto either = [&](const std::optional<std::string>& phase) {
     return phase ? *phase : device_or_default(registry, options);
   };
-  PhaseDevices devices{open_list(registry, either(options.prefill_device), plugin_options), std::nullopt, std::nullopt,
-                       std::nullopt};
-  if (options.prefill_device || options.decode_device)
-    devices.decode = open_list(registry, either(options.decode_device));
-  if (options.failover) devices.failover = open_list(registry, *options.failover);
-  if (options.shadow) devices.shadow = open_list(registry, *options.shadow);
+  const Opening plain{{}, options.deterministic};
+  PhaseDevices devices{open_list(registry, either(options.prefill_device), {plugin_options, options.deterministic}),
+                       std::nullopt, std::nullopt, std::nullopt};
+  if (options.prefill_device || options.decode_device) {
+    devices.decode = open_list(registry, either(options.decode_device), plain);
+  }
+  if (options.failover) devices.failover = open_list(registry, *options.failover, plain);
+  if (options.shadow) devices.shadow = open_list(registry, *options.shadow, plain);
   return devices;
 }
 

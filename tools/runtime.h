@@ -19,7 +19,12 @@ namespace backplane::tools {
 // order of preference (the user's own, the template) have to be named. Nullptr: none.
 const plugins::DeviceEntry* preferred_device(std::span<const plugins::DeviceEntry> devices);
 
-std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const std::string& options = {});
+// How devices are opened.
+struct Opening {
+  std::string options = {};    // for the plugin: "key=value,..."
+  bool deterministic = false;  // BP_OPEN_DETERMINISTIC
+};
+std::shared_ptr<device::Device> open_device(const plugins::DeviceRef& ref, const Opening& opening = {});
 
 // The cpu plugin's device that runs what another can't: f64 when `activation` is F64, else f32.
 std::string reference_name(DType activation);
@@ -33,9 +38,8 @@ struct Devices {
   std::string name() const;  // "opaque:f32,cpu:f32"
 };
 
-// A list as --device takes it: "A" or "A=LAYERS,B". `options` are for the plugin, when a device is opened. Throws
-// Error: kDevice; kUsage for a wrong number of layers.
-Devices open_list(const plugins::Registry& registry, std::string_view names, const std::string& options = {});
+// A list as --device takes it: "A" or "A=LAYERS,B". Throws Error: kDevice; kUsage for a wrong number of layers.
+Devices open_list(const plugins::Registry& registry, std::string_view names, const Opening& opening = {});
 
 // What --device, --prefill-device, --decode-device, --failover and --shadow name. With one of the middle ones, or a
 // shadow, the model is loaded twice; on the failover devices only when others are lost.

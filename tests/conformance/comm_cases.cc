@@ -121,7 +121,9 @@ std::shared_ptr<device::Device> second_device(const Target& target, DType activa
   AbiCall call;
   call.check(target.plugin.tables->driver->count(call.context(), &count), "count");
   if (count < 2) throw Skipped{"the plugin has one device here"};
-  auto device = device::Device::open(target.plugin, (target.index + 1) % count, false, target.options);
+  Target other = target;
+  other.index = (target.index + 1) % count;
+  auto device = other.open();
   if (!device::contains(device->caps().activation_types, activation)) {
     throw Skipped{fmt::format("{} has no activations in {}", device->name(), dtype_name(activation))};
   }

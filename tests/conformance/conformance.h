@@ -28,7 +28,10 @@ inline bool is_suspect(const Result& result) { return result.verdict == Verdict:
 struct Target {
   device::PluginRef plugin;
   std::uint32_t index = 0;
-  std::string options;  // for open: "key=value,..."
+  std::string options;         // for open: "key=value,..."
+  bool deterministic = false;  // opened with BP_OPEN_DETERMINISTIC
+
+  std::shared_ptr<device::Device> open() const { return device::Device::open(plugin, index, deterministic, options); }
 };
 
 struct Options {

@@ -32,10 +32,6 @@ std::vector<const Case*> chosen(const Suite& suite, const std::string& filter) {
   return out;
 }
 
-std::shared_ptr<device::Device> open(const Target& target) {
-  return device::Device::open(target.plugin, target.index, false, target.options);
-}
-
 void add_all(Suite& suite) {
   for (const auto add :
        {add_table_cases,      add_memory_cases,   add_stream_cases,    add_refusal_cases,     add_refusal_object_cases,
@@ -100,8 +96,8 @@ std::uint64_t Summary::count(Verdict verdict) const {
 bool Summary::failed() const { return count(Verdict::kFailed) > 0 || count(Verdict::kPassed) == 0; }
 
 Summary run(const Target& subject, const Target& oracle, const Options& options) {
-  auto device = open(subject);
-  const auto reference = open(oracle);
+  auto device = subject.open();
+  const auto reference = oracle.open();
   Suite suite(device, subject);
   add_all(suite);
   Summary summary;
@@ -113,13 +109,13 @@ Summary run(const Target& subject, const Target& oracle, const Options& options)
     summary.results.push_back(run_case(*each, device, reference, options.seed));
     if (options.on_result) options.on_result(summary.results.back());
     // A failure may stay with the device's stream, and must not be told again by every case that follows.
-    if (summary.results.back().verdict == Verdict::kFailed) device = open(subject);
+    if (summary.results.back().verdict == Verdict::kFailed) device = subject.open();
   }
   return summary;
 }
 
 std::vector<std::string> list(const Target& subject, const Options& options) {
-  Suite suite(open(subject), subject);
+  Suite suite(subject.open(), subject);
   add_all(suite);
   std::vector<std::string> names;
   for (const Case* each : chosen(suite, options.filter)) names.push_back(each->name);

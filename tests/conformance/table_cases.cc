@@ -122,8 +122,8 @@ void try_bad_open(Trial& trial, std::uint32_t index) {
 
 // Two devices of the same index have nothing to do with each other.
 void try_open_twice(Trial& trial, const Target& target) {
-  const auto one = device::Device::open(target.plugin, target.index, false, target.options);
-  auto two = device::Device::open(target.plugin, target.index, false, target.options);
+  const auto one = target.open();
+  auto two = target.open();
   const std::vector<std::byte> bytes(100, std::byte{42});
   const device::Buffer mine = one->alloc(100, "a case");
   one->upload(mine, 0, bytes);

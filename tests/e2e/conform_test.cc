@@ -31,6 +31,19 @@ TEST(Conform, ASoundDevicePasses) {
   expect_counts(run, 50, "0");
 }
 
+TEST(Conform, AFileThatIsNotThereIsNoDevice) {
+  const ProgramRun run = backplane({"conform", "/no/such/plugin.so"});
+  EXPECT_EQ(run.status, 2) << run.out << run.err;
+  EXPECT_NE(run.err.find("there is no such file"), std::string::npos) << run.err;
+}
+
+TEST(Conform, AFaultOfADeterministicDeviceIsFoundAgainOnOne) {
+  const ProgramRun run = backplane({"conform", FAULTY_PLUGIN, "--options", "fault=eps", "--filter", "NORM/rms/*rows",
+                                    "--seed", "5", "--deterministic"});
+  EXPECT_EQ(run.status, 6) << run.out << run.err;
+  EXPECT_NE(run.out.find("--options fault=eps --deterministic --filter"), std::string::npos) << run.out;
+}
+
 TEST(Conform, AFaultIsToldWithACommandThatFindsItAgain) {
   const TempFolder folder;
   const std::string json = (folder.path() / "a.json").string(), junit = (folder.path() / "a.xml").string();

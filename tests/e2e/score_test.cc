@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "tests/e2e/program.h"
 
@@ -60,6 +61,26 @@ TEST_F(Score, GivesTheSameBitsInChunksAndTogether) {
     ASSERT_EQ(together[i]["steps"].size(), 1u);
     EXPECT_EQ(together[i]["steps"][0]["sequences"], 3);
     EXPECT_EQ(together[i]["steps"][0]["tokens"], 64);
+  }
+}
+
+// Chunks of one token and whole texts take other kernels there, unless the same bits were asked for.
+TEST_F(Score, GivesTheSameBitsOnAGpuThatWasAskedForThem) {
+  const std::string plugin = BACKPLANE_FAKE_PLUGINS "/cuda_emulated";
+  if (!std::filesystem::exists(plugin)) GTEST_SKIP() << "not built";
+  const std::vector<Json> rows = {line(1, 40, Json::array({0, 17, 39})), line(9, 23, "last")};
+  for (const char* device : {"cuda_emulated:0", "cuda_emulated:0-bf16"}) {
+    const auto logits = [&](std::vector<std::string> more) {
+      more.insert(more.end(), {"--plugin", plugin, "--device", device, "--fallback", "deny"});
+      Json all = Json::array();
+      for (const Json& row : score(rows, std::move(more))) all.push_back(row["logits"]);
+      return all;
+    };
+    const Json whole = logits({"--deterministic"});
+    EXPECT_EQ(logits({"--deterministic", "--chunk", "1"}), whole) << device;
+    EXPECT_EQ(logits({"--deterministic", "--chunk", "11"}), whole) << device;
+    EXPECT_EQ(logits({"--deterministic", "--together"}), whole) << device;
+    EXPECT_NE(logits({"--chunk", "1"}), logits({})) << device << ": nothing had to be asked for";
   }
 }
 

@@ -74,7 +74,7 @@ Trial::Trial(const plugins::Registry& registry, const plugins::DeviceRef& device
   const std::uint32_t prompt = load.context - std::min(load.context - 1, kReply);
   const auto open = [&](const std::string& options) {
     auto opened = std::make_unique<Opened>();
-    opened->devices = tools::open_list(registry, device.name, options);
+    opened->devices = tools::open_list(registry, device.name, {options});
     for (const auto& other : opened_) {
       const std::string_view known = other->devices.first().caps().description;
       if (known == opened->devices.first().caps().description) return;

@@ -74,6 +74,21 @@ TEST_P(ConformanceCuda, IsSound) {
   expect_sound(run(device), 1580);
 #endif
 }
+// Where results must not depend on the other tokens of a step, products and prompts take other kernels.
+TEST_P(ConformanceCuda, IsBatchInvariantWhereItWasAskedToBe) {
+  const std::string device = std::string("cuda_emulated:") + GetParam();
+  if (!opens(device, {})) GTEST_SKIP() << "not built";
+  conformance::Target deterministic = target(device);
+  deterministic.deterministic = true;
+  const Summary summary = run(deterministic, "batch_invariant");
+  expect_sound(summary, 20);
+  const auto of = [&](const char* op) {
+    return std::any_of(summary.results.begin(), summary.results.end(), [&](const conformance::Result& result) {
+      return result.name.starts_with(op) && result.verdict == Verdict::kPassed;
+    });
+  };
+  for (const char* op : {"LINEAR/", "NORM/", "ATTN_DECODE/", "ATTN_PREFILL/"}) EXPECT_TRUE(of(op)) << op;
+}
 INSTANTIATE_TEST_SUITE_P(Devices, ConformanceCuda, testing::Values("0", "0-bf16"),
                          [](const auto& device) { return std::string(device.param) == "0" ? "F32" : "BF16"; });
 

@@ -26,12 +26,15 @@ inline conformance::Target target(const std::string& name, const std::string& op
   return {{&ref.plugin->tables(), ref.plugin->name()}, ref.index, options};
 }
 
-inline conformance::Summary run(const std::string& name, const std::string& filter = {},
-                                const std::string& options = {}, std::uint64_t seed = 1) {
+inline conformance::Summary run(const conformance::Target& subject, const std::string& filter, std::uint64_t seed = 1) {
   conformance::Options how;
   how.filter = filter;
   how.seed = seed;
-  return conformance::run(target(name, options), target("cpu:f64"), how);
+  return conformance::run(subject, target("cpu:f64"), how);
+}
+inline conformance::Summary run(const std::string& name, const std::string& filter = {},
+                                const std::string& options = {}, std::uint64_t seed = 1) {
+  return run(target(name, options), filter, seed);
 }
 
 inline std::string failures(const conformance::Summary& summary) {
