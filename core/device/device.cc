@@ -55,6 +55,9 @@ std::shared_ptr<Device> Device::open(const PluginRef& plugin, std::uint32_t inde
     return plugin.tables->driver->open(context, index, &params, handle);
   });
   device->read_caps();
+  constexpr std::uint64_t kPromised = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
+  require(!deterministic || (device->caps_.flags & kPromised) == kPromised, device->name_,
+          "a deterministic device without both capabilities of one");
   device->name_ = fmt::format("{}:{}", plugin.name, printable(device->caps_.name, sizeof(device->caps_.name)));
   const bp_stream_table& streams = *plugin.tables->stream;
   if (streams.create && streams.destroy && streams.sync) {

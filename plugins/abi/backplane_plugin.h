@@ -179,7 +179,8 @@ typedef struct bp_device_info {
 } bp_device_info;
 
 enum {
-  BP_OPEN_DETERMINISTIC = 1 << 0 /* every op bitwise reproducible, at whatever cost; open fails if that can't be */
+  BP_OPEN_DETERMINISTIC = 1 << 0 /* BP_CAP_DETERMINISTIC and BP_CAP_BATCH_INVARIANT, at whatever cost; open fails if
+                                    that can't be */
 };
 
 typedef struct bp_open_params {
@@ -200,7 +201,8 @@ typedef struct bp_driver_table {
   bp_status (*open)(bp_context context, uint32_t index, const bp_open_params* params, bp_device* device);
   /* REQUIRED. After everything made from the device was destroyed. Waits for work in flight. */
   void (*close)(bp_device device);
-  /* Optional; without it the device is named by its index. */
+  /* Optional; without it the device is named by its index. One that can't be used fails with the reason, and is listed
+   * with both if `info` has its name. */
   bp_status (*describe)(bp_context context, uint32_t index, bp_device_info* info);
 } bp_driver_table;
 

@@ -74,8 +74,9 @@ struct SimplePlugin {
       auto made = std::make_unique<Device>();
       for_each_option(given.options, [&](auto key, auto value) { made->set_option(key, value); });
       if ((given.flags & ~std::uint64_t{BP_OPEN_DETERMINISTIC}) != 0) refuse("unknown flags of open");
-      if ((given.flags & BP_OPEN_DETERMINISTIC) != 0 && (caps_of(*made).flags & BP_CAP_DETERMINISTIC) == 0) {
-        refuse("results are not reproducible bit by bit");
+      constexpr std::uint64_t kPromised = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
+      if ((given.flags & BP_OPEN_DETERMINISTIC) != 0 && (caps_of(*made).flags & kPromised) != kPromised) {
+        refuse("results are not reproducible bit by bit, or depend on a step's other tokens");
       }
       *device = reinterpret_cast<bp_device>(made.release());
     });

@@ -155,8 +155,9 @@ void try_deterministic(Trial& trial, const Target& target) {
   caps.size = sizeof(caps);
   const bp_status asked = tables.device->caps(handle, call.context(), &caps);
   tables.driver->close(handle);
-  require(asked == BP_OK && (caps.flags & BP_CAP_DETERMINISTIC) != 0,
-          "opened with BP_OPEN_DETERMINISTIC, and yet without BP_CAP_DETERMINISTIC");
+  constexpr std::uint64_t kPromised = BP_CAP_DETERMINISTIC | BP_CAP_BATCH_INVARIANT;
+  require(asked == BP_OK && (caps.flags & kPromised) == kPromised,
+          "opened with BP_OPEN_DETERMINISTIC, and yet without BP_CAP_DETERMINISTIC or BP_CAP_BATCH_INVARIANT");
   (void)trial;
 }
 

@@ -60,6 +60,19 @@ TEST_F(NonsenseTest, AHandleBesideAFailureIsNoHandle) {
   EXPECT_ERROR(load(open(buffer.tables)), ErrorCode::kDevice, "internal error");
 }
 
+TEST_F(NonsenseTest, APromiseThatWasAskedForAndIsNotGiven) {
+  test::TableSet& changed = test::changed_tables(real());
+  static const auto caps_of = real().device->caps;
+  changed.device.caps = [](bp_device device, bp_context context, bp_caps* caps) {
+    const bp_status status = caps_of(device, context, caps);
+    caps->flags &= ~std::uint64_t{BP_CAP_BATCH_INVARIANT};
+    return status;
+  };
+  EXPECT_NE(Device::open({&changed.tables, "opaque"}, 0), nullptr);
+  EXPECT_NE(Device::open({&real(), "opaque"}, 0, true), nullptr);
+  EXPECT_ERROR(Device::open({&changed.tables, "opaque"}, 0, true), ErrorCode::kDevice, "without both capabilities");
+}
+
 TEST_F(NonsenseTest, Capabilities) {
   EXPECT_ERROR(open_opaque("opaque:f32", "lie=caps"), ErrorCode::kDevice, "isn't a floating point type");
   EXPECT_ERROR(open_opaque("opaque:f32", "lie=alignment"), ErrorCode::kDevice, "isn't a power of two");
