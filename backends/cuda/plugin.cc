@@ -50,13 +50,14 @@ Properties properties_of(std::uint32_t index) {
 bp_status describe(bp_context context, std::uint32_t index, bp_device_info* info) {
   return plugin::guard(context, [&] {
     const Listed device = listed(index);
+    bp_device_info own{};
+    plugin::copy_text(own.name, device.name());
+    plugin::fill_struct(info, own);  // of one that can't be used, too
     const Properties properties = properties_of(device.gpu);
     if (properties.capability < kLeastCapability) {
       throw plugin::Failure(BP_UNAVAILABLE,
                             properties.description + ": too old, " + std::to_string(kLeastCapability) + ".0 is needed");
     }
-    bp_device_info own{};
-    plugin::copy_text(own.name, device.name());
     plugin::copy_text(own.description, properties.description);
     own.memory_total = properties.memory;
     plugin::fill_struct(info, own);

@@ -34,17 +34,17 @@ DeviceEntry describe(const Plugin& plugin, std::uint32_t index, const std::vecto
     info.size = sizeof(info);
     AbiCall call;
     const bp_status status = plugin.tables().driver->describe(call.context(), index, &info);
+    const std::string_view name = fixed_text(info.name);
+    if (is_device_name(name)) entry.name = plugin.name() + ":" + std::string(name);
     if (status != BP_OK) {
       const std::string given = call.text();
       refuse(given.empty() ? status_text(status) : given);
       return entry;
     }
-    const std::string_view name = fixed_text(info.name);
     if (!is_device_name(name)) {
       refuse("the plugin gives it an invalid name");
       return entry;
     }
-    entry.name = plugin.name() + ":" + std::string(name);
     entry.description = printable(fixed_text(info.description), sizeof(info.description));
     entry.memory_total = info.memory_total;
   }

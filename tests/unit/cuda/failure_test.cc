@@ -76,6 +76,7 @@ TEST_F(CudaFailure, AGpuThatIsTooOldIsListedAsSuch) {
   ASSERT_EQ(devices.size(), 2u);
   for (const plugins::DeviceEntry& entry : devices) {
     EXPECT_FALSE(entry.available);
+    EXPECT_EQ(entry.name, entry.index == 0 ? "cuda_emulated:0" : "cuda_emulated:0-bf16");
     EXPECT_NE(entry.reason.find("7.5: too old, 8.0 is needed"), std::string::npos) << entry.reason;
   }
 }
