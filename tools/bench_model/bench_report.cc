@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "tools/lab/statistics.h"
@@ -20,24 +21,23 @@ Json case_json(const Case& what) {
   return {{"kind", kind_name(what.kind)}, {"tokens", what.tokens}, {"batch", what.batch}, {"depth", what.depth}};
 }
 
-// The type that most bytes of the matrices have.
-const formats::TensorInfo* main_tensor(const models::ModelFile& file) {
-  const formats::TensorInfo* largest = nullptr;
-  const models::DecoderSpec& spec = file.spec();
-  for (const models::LayerSpec& layer : spec.layers) {
-    for (const models::LinearRef* linear : {&layer.up, &layer.down, &layer.q}) {
+// The type that most bytes of the layers' matrices have; kNone for a model without.
+DType main_type(const models::ModelFile& file) {
+  std::map<DType, std::uint64_t> bytes;
+  for (const models::LayerSpec& layer : file.spec().layers) {
+    for (const models::LinearRef* linear :
+         {&layer.q, &layer.k, &layer.v, &layer.qkv, &layer.o, &layer.gate, &layer.up, &layer.down}) {
       const auto* tensor = linear->weight.present() ? file.container().find(linear->weight.name) : nullptr;
-      if (tensor && (!largest || tensor->data.size() > largest->data.size())) largest = tensor;
+      if (tensor && tensor->type) bytes[*tensor->type] += tensor->data.size();
     }
   }
-  return largest;
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? DType::kNone : most->first;
 }
 
 // Matrices of blocks can be multiplied with 8-bit activations; others are not.
-bool quantized(const models::ModelFile& file) {
-  const formats::TensorInfo* tensor = main_tensor(file);
-  return tensor && tensor->type && is_quantized(*tensor->type);
-}
+bool quantized(const models::ModelFile& file) { return is_quantized(main_type(file)); }
 
 Json result_json(const Report& report, const Measured& measured) {
   const Case& what = measured.what;
@@ -162,11 +162,11 @@ std::string ops_text(const Json& ops) {
 }  // namespace
 
 Json report_json(const Report& report) {
-  const formats::TensorInfo* main = main_tensor(report.file);
+  const DType main = main_type(report.file);
   Json json = {{"model", report.file.container().path().filename().string()},
                {"architecture", report.file.spec().architecture},
                {"parameters", report.file.parameters()},
-               {"weight_type", main && main->type ? Json(dtype_name(*main->type)) : Json{}},
+               {"weight_type", main != DType::kNone ? Json(dtype_name(main)) : Json{}},
                {"kv_type", dtype_name(report.model.kv_type())},
                {"device", report.device},
                {"threads", report.threads},
