@@ -77,7 +77,8 @@ Found find(const ConformOptions& options) {
     if (options.device)
       name = options.device->find(':') == std::string::npos ? name + ":" + *options.device : *options.device;
   } else if (options.device) {
-    throw Error(ErrorCode::kUsage, "give --device with a plugin's file only", options.target, "a name says it all");
+    throw Error(ErrorCode::kUsage, "give --device with a plugin's file only", options.target,
+                "leave out --device, or give the plugin's library");
   }
   return {registry.find_device(name), registry.find_device(kOracle)};
 }
@@ -154,7 +155,11 @@ int conform(const ConformOptions& options) {
   if (!options.json.empty()) write_file(options.json, conformance::json_report(summary, replay));
   if (!options.junit.empty()) write_file(options.junit, conformance::junit_report(summary, replay));
   using conformance::Verdict;
-  if (summary.count(Verdict::kPassed) == 0) out << "No case was executed to its end: that proves nothing.\n";
+  if (summary.results.empty()) {
+    out << fmt::format("No case has '{}' in its name: `--list` shows them.\n", options.filter);
+  } else if (summary.count(Verdict::kPassed) == 0) {
+    out << "No case was executed to its end: that proves nothing.\n";
+  }
   out << fmt::format("{} passed, {} failed, {} skipped\n", summary.count(Verdict::kPassed),
                      summary.count(Verdict::kFailed), summary.count(Verdict::kSkipped));
   out.flush();
@@ -168,9 +173,9 @@ void add_conform(CommandLine& line) {
   Command command =
       line.command("conform", "Try on a plugin's device everything that the plugin ABI asks for, against cpu:f64");
   command
-      .option("PLUGIN|DEVICE", options->target, "",
+      .option("target", options->target, "PLUGIN|DEVICE",
               "A plugin's library, or the name of a device, such as cpu:f32 (see `backplane devices`)")
-      .required("PLUGIN|DEVICE");
+      .required("target");
   command.option("-d,--device", options->device, "DEVICE", "Which device of the library: its name, or PLUGIN:NAME");
   command.option("--filter", options->filter, "TEXT",
                  "Only the case of this name, or those with the text in their name; * stands for anything");

@@ -23,7 +23,7 @@ Weight shaped(const bp_weight_desc* given) {
   if (desc.part_count != 1) plugin::refuse("weights of several parts are imported one by one");
   const bp_weight_part part = plugin::read_struct(desc.parts);
   if ((part.flags & ~std::uint32_t{BP_WEIGHT_TRANSPOSED}) != 0) plugin::refuse("an unknown flag of a weight's part");
-  if (!is_weight_type(part.type)) plugin::refuse("weights of a type that the kernels don't read");
+  if (!is_weight_type(part.type)) plugin::refuse(std::string("weights in ") + plugin::type_info(part.type).name);
   Weight weight;
   weight.type = part.type;
   weight.transposed = (part.flags & BP_WEIGHT_TRANSPOSED) != 0;

@@ -1,4 +1,5 @@
 // The configuration and the shared state.
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -72,6 +73,7 @@ void make_devices(State& shared) {
 }  // namespace
 
 bool counting = false;
+std::atomic<bool> fault_reached{false};
 
 Config config_from_environment() {
   Config config;
@@ -107,8 +109,18 @@ State& state() {
 }
 
 bool is_faulty(const char* name) {
-  const char* wanted = std::getenv("CUDA_EMULATION_FAULT");
-  return wanted != nullptr && std::string_view(wanted) == name;
+  static const char* const wanted = [] {
+    const char* text = std::getenv("CUDA_EMULATION_FAULT");
+    if (text != nullptr) {
+      std::atexit([] {
+        if (!fault_reached) std::fputs("cuda_emulation: no code with the CUDA_EMULATION_FAULT was reached\n", stderr);
+      });
+    }
+    return text;
+  }();
+  const bool is_wanted = wanted != nullptr && std::string_view(wanted) == name;
+  if (is_wanted) fault_reached = true;
+  return is_wanted;
 }
 
 void configure(const Config& config) {

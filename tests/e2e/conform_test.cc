@@ -31,6 +31,12 @@ TEST(Conform, ASoundDevicePasses) {
   expect_counts(run, 50, "0");
 }
 
+TEST(Conform, AFilterOfNothingSaysSo) {
+  const ProgramRun run = backplane({"conform", "template:0", "--filter", "nothing of this name"});
+  EXPECT_EQ(run.status, 6) << run.out << run.err;
+  EXPECT_NE(run.out.find("No case has 'nothing of this name' in its name"), std::string::npos) << run.out;
+}
+
 TEST(Conform, AFileThatIsNotThereIsNoDevice) {
   const ProgramRun run = backplane({"conform", "/no/such/plugin.so"});
   EXPECT_EQ(run.status, 2) << run.out << run.err;
@@ -92,7 +98,7 @@ TEST(Conform, ACrashNamesItsCase) {
 }
 
 TEST(Conform, WrongUse) {
-  expect_refusal({"conform"}, 2, "PLUGIN|DEVICE");
+  expect_refusal({"conform"}, 2, "target is required");
   expect_refusal({"conform", "no_such_device"}, 4, "no_such_device");
   expect_refusal({"conform", "template:0", "--device", "0"}, 2, "--device");
   expect_refusal({"conform", FAULTY_PLUGIN, "--device", "7"}, 4, "faulty:7");
