@@ -12,6 +12,20 @@
 //   scale      what the sums of its spans are to be multiplied with, from a Raw
 //   part       four of the columns as floats, from a Raw
 //   decode     eight columns of a row, with the reference's expressions; what lies beyond the row's columns is 0
+//
+// Quantized formats also have
+//
+//   kUnitOfValues  a power of two; `scale` has divided by it what values are multiplied with
+//   Scales         how a unit's lie: kSpan as above; kStep and kLastStep, bytes for 32 units in the planes of scales
+//                  and of the large ones; offset, where a unit's begin; Raw, load and scale, this not divided
+//
+// and floats, whose rows needn't lie as vectors can be read,
+//
+//   gather     a Raw of columns that are read one by one; what lies beyond the row's columns is 0
+//   four       four columns of a row, wherever they lie; what lies beyond the row's columns is 0
+//
+// On tensor cores, RawWeights (linear_mma.cuh) reads quants by itself and fills a Raw for `part`: its member `first`
+// where there are eight bits, else `quants` and `high`.
 #pragma once
 
 #include "backends/cuda/four.cuh"

@@ -1,7 +1,7 @@
 // What the host asks of the GPU: one struct and one function for each kind of launch. Pointers are the device's,
 // strides are bytes, activations are F32 or BF16 as the call's `activation` says. Each function enqueues and returns at
-// once; `tokens`, `rows` and `columns` of 0 enqueue nothing. `kernel_name` says what a call takes, for the core's
-// ledger.
+// once, and enqueues nothing where there is nothing to store: a product without columns still is its bias.
+// `kernel_name` says what a call takes, for the core's ledger.
 #pragma once
 
 #include <cuda_runtime_api.h>

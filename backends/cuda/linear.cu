@@ -1,4 +1,4 @@
-// Products for few tokens, and EMBED, which reads weights likewise.
+// Products for few tokens, and the way to the kernels for more.
 #include "backends/cuda/few_ring.cuh"
 
 namespace backplane::cuda {

@@ -1,5 +1,5 @@
-// Products with weights as the file has them. Sums are F32, in one order for each kernel, whatever the number of
-// tokens.
+// What products share. Weights are as layout.h has them. Sums are F32, in one order for each kernel, whatever the
+// number of tokens.
 #pragma once
 
 #include "backends/cuda/activate.cuh"
