@@ -165,8 +165,11 @@ cudaError_t launch_few(cudaStream_t stream, const ProductsCall& call) {
   }
 }
 
-const char* few_name(std::int64_t tokens) {
-  switch (instance_for(tokens)) {
+// Floats that don't lie as vectors always take the largest instance.
+bool is_gathered(const Matrix& weight) { return block_shape(weight.type).columns == 0 && !weight.vectors; }
+
+const char* few_name(const Matrix& weight, std::int64_t tokens) {
+  switch (is_gathered(weight) ? kFewTokens : instance_for(tokens)) {
     case 1:
       return "few, 1 token";
     case 2:
@@ -184,10 +187,10 @@ const char* kernel_name(const LinearCall& call) {
   if (path_of(call) == LinearPath::kNarrow) return "mma, 32 x 32";
   if (path_of(call) == LinearPath::kWide) return "mma, 128 x 128";
   if (path_of(call) == LinearPath::kBlas) return "cuBLASLt";
-  return few_name(call.tokens);
+  return few_name(call.weight, call.tokens);
 }
 
-const char* kernel_name(const ProductsCall& call) { return few_name(call.tokens); }
+const char* kernel_name(const ProductsCall& call) { return few_name(call.parts[0].weight, call.tokens); }
 
 cudaError_t enqueue(cudaStream_t stream, const ProductsCall& call) {
   std::int64_t rows = 0;

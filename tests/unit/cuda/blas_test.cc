@@ -43,7 +43,8 @@ class CudaBlas : public testing::Test {
           added(adds),
           workspace(on->alloc(40 << 20, "a test")) {}
 
-    void enqueue(device::Device& on) const {
+    // The kernel that it takes.
+    std::string enqueue(device::Device& on) const {
       bp_linear_args args{};
       args.size = sizeof(args);
       args.x = x.view;
@@ -61,7 +62,8 @@ class CudaBlas : public testing::Test {
       op.args = &args;
       op.workspace = workspace.handle();
       op.workspace_bytes = workspace.bytes();
-      on.run(op);
+      const char* kernel = on.run(op);
+      return kernel == nullptr ? "" : kernel;
     }
     void expect_right(device::Device& on) const {
       const std::vector<float> got = out.read(on), a = x.read(on), b = weight.read(on), c = residual.read(on);
@@ -107,6 +109,20 @@ TEST_F(CudaBlas, IsLeftAloneByFewTokensAndByDeterministicDevices) {
   use(cuda_emulation::Blas::kThere, true);
   multiply(40);
   EXPECT_EQ(cuda_emulation::calls("cublasLtCreate"), 0u);
+}
+
+TEST_F(CudaBlas, IsOneOfTheKernelsThatAreTold) {
+  const auto kernel = [&](std::int64_t tokens, std::int64_t columns) {
+    Product product(device, tokens, false);
+    product.x.view.shape[1] = product.weight.view.shape[1] = columns;
+    return product.enqueue(*device);
+  };
+  EXPECT_EQ(kernel(1, kColumns), "few, 1 token");
+  EXPECT_EQ(kernel(3, kColumns), "few, 4 tokens");
+  EXPECT_EQ(kernel(1, kColumns - 1), "few, 8 tokens") << "rows that are no whole vectors";
+  EXPECT_EQ(kernel(16, kColumns), "mma, 32 x 32");
+  EXPECT_EQ(kernel(16, kColumns - 1), "mma, 128 x 128");
+  EXPECT_EQ(kernel(17, kColumns), "cuBLASLt");
 }
 
 TEST_F(CudaBlas, MayBeMissing) {
