@@ -151,7 +151,7 @@ bool in_host_memory(const Devices& devices) { return (devices.first().caps().fla
 bool share_memory(const Devices& a, const Devices& b) {
   const auto shares = [&](const models::DeviceChoice& choice) {
     return std::any_of(b.chosen.begin(), b.chosen.end(), [&](const models::DeviceChoice& other) {
-      return choice.device->name() == other.device->name() || choice.device->shares_memory_with(*other.device);
+      return choice.device->shares_memory_with(*other.device);
     });
   };
   return std::any_of(a.chosen.begin(), a.chosen.end(), shares);

@@ -1,15 +1,20 @@
 #include <gtest/gtest.h>
 
+#include "plugins/sdk/backplane_call.hpp"
 #include "tests/unit/device/runs.h"
 
 namespace backplane {
 namespace {
 
-// A device whose plugin reports so much free memory, its own or, with an id, that of all devices with this id.
-std::shared_ptr<device::Device> device_with(std::uint64_t free, std::uint8_t id = 0) {
+// A device of a name of its own whose plugin reports so much free memory, its own or, with an id, that of all devices
+// with this id.
+std::shared_ptr<device::Device> device_with(std::uint64_t free, std::uint8_t id = 0, const std::string& name = {}) {
   static std::map<bp_device, std::uint64_t> memory;
   static std::uint8_t id_of_next;  // asked for while it opens
+  static std::string name_of_next;
+  static int opened = 0;
   id_of_next = id;
+  name_of_next = name.empty() ? std::to_string(opened++) : name;
   const plugins::DeviceRef ref = test::registry().find_device("cpu:f32");
   test::TableSet& changed = test::changed_tables(ref.plugin->tables());
   static const auto original = changed.device.caps;
@@ -18,6 +23,7 @@ std::shared_ptr<device::Device> device_with(std::uint64_t free, std::uint8_t id 
     caps->memory_free = memory[device];
     caps->flags &= ~std::uint64_t{BP_CAP_UNIFIED};
     caps->memory_id[15] = id_of_next;
+    plugin::copy_text(caps->name, name_of_next);
     return status;
   };
   auto device = device::Device::open({&changed.tables, "small"}, ref.index);
@@ -59,6 +65,8 @@ TEST_F(PlacementTest, CountsMemoryOnceThatDevicesShare) {
   EXPECT_TRUE(a->shares_memory_with(*b));
   EXPECT_FALSE(a->shares_memory_with(*other));
   EXPECT_FALSE(own->shares_memory_with(*device_with(some)));
+  const auto once = device_with(some, 0, "one"), again = device_with(some, 0, "one");
+  EXPECT_EQ(models::free_bytes({{once, std::nullopt}, {again, std::nullopt}}), some);
   EXPECT_EQ(models::free_bytes({{a, std::nullopt}, {other, std::nullopt}, {b, std::nullopt}}), 2 * some);
   EXPECT_ERROR(homes({{a, std::nullopt}, {b, std::nullopt}}), ErrorCode::kCapacity, "are free");
   const Homes split = homes({{a, std::nullopt}, {b, std::nullopt}, {other, std::nullopt}});
