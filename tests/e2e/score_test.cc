@@ -66,7 +66,7 @@ TEST_F(Score, GivesTheSameBitsInChunksAndTogether) {
 
 // Chunks of one token and whole texts take other kernels there, unless the same bits were asked for.
 TEST_F(Score, GivesTheSameBitsOnAGpuThatWasAskedForThem) {
-  const std::string plugin = BACKPLANE_FAKE_PLUGINS "/cuda_emulated";
+  const std::string plugin = BACKPLANE_FAKE_PLUGINS "/cuda_emulated/backplane_cuda_emulated.so";
   if (!std::filesystem::exists(plugin)) GTEST_SKIP() << "not built";
   const std::vector<Json> rows = {line(1, 40, Json::array({0, 17, 39})), line(9, 23, "last")};
   for (const char* device : {"cuda_emulated:0", "cuda_emulated:0-bf16"}) {
