@@ -9,6 +9,8 @@ import time
 
 KEPT = 4000  # characters of what a program says, from the end
 KILLED_SECONDS = 10
+# Of scratch folders, which may be removed when a later call finds them: a name that nobody else gives.
+SCRATCH = ".backplane_gpu_check_"
 
 
 def note(text):

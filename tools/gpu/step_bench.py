@@ -12,7 +12,7 @@ import tempfile
 import time
 
 import random_gguf
-from limits import Failed, TooSlow, need, run
+from limits import SCRATCH, Failed, TooSlow, need, run
 from model_shapes import SHAPES, Shape
 from results import LARGE_SHARE, Skip
 from step_build import architectures, cublas, environment, nvcc
@@ -62,7 +62,7 @@ def roofs(options, seconds):
     if not nvcc():
         raise Skip("there is no nvcc to compile the probe with")
     card = options.architectures or architectures()
-    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="gpu_check_") as folder:
+    with tempfile.TemporaryDirectory(dir=options.scratch, prefix=SCRATCH) as folder:
         program = pathlib.Path(folder) / "roofs"
         target = f"sm_{card}" if card[:1].isdigit() and ";" not in card else "native"
         built = need([nvcc(), "-O3", "-std=c++20", f"-arch={target}", "-o", program, GPU / "roofs.cu", "-ldl"], seconds)
@@ -132,7 +132,7 @@ def rate_of(part):
 def bench_file(options, results, plan, name, kind):
     """All cases of one file, which is written when the first of them is to be done."""
     shape = ALL_SHAPES[name]
-    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="gpu_check_") as folder:
+    with tempfile.TemporaryDirectory(dir=options.scratch, prefix=SCRATCH) as folder:
         path = pathlib.Path(folder) / f"{name}-{kind}.gguf"
 
         def file():

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 
-from limits import Failed, TooSlow, run
+from limits import SCRATCH, Failed, TooSlow, run
 from results import LARGE_SHARE
 from step_build import environment, nvcc
 
@@ -58,7 +58,7 @@ def summary_of(report):
 
 def conform(options, device, seconds):
     told = Told()
-    with tempfile.TemporaryDirectory(dir=options.scratch, prefix="gpu_check_") as folder:
+    with tempfile.TemporaryDirectory(dir=options.scratch, prefix=SCRATCH) as folder:
         path = f"{folder}/conform.json"
         command = [options.program, "conform", device, *options.plugins(), "-v", "--json", path]
         done = run(command, seconds, on_line=told.line, env=environment())

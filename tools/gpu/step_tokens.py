@@ -12,7 +12,7 @@ import statistics
 import tempfile
 
 import random_gguf
-from limits import Budget, Failed, need
+from limits import SCRATCH, Budget, Failed, need
 from model_shapes import Shape
 from step_build import environment
 
@@ -139,7 +139,7 @@ def compare_all(options, results, name, make):
 def step(options, results):
     for name in options.token_shapes:
         for kind in options.token_types:
-            with tempfile.TemporaryDirectory(dir=options.scratch, prefix="gpu_check_") as folder:
+            with tempfile.TemporaryDirectory(dir=options.scratch, prefix=SCRATCH) as folder:
 
                 def make(name=name, kind=kind, folder=folder):
                     path = pathlib.Path(folder) / f"{name}-{kind}.gguf"
